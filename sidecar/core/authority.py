@@ -1,0 +1,191 @@
+"""What a partition may claim: watermark, coverage, revocation, the guarded read.
+
+"Cannot answer" is a reason, never an empty list; an empty list means that the log was read
+and held nothing.  A failed call must leave no authority that was not there before.
+
+This module holds the record of one partition and the truth table of spec 2.6.  What a
+populate or an extension changes in the record stands in `populate` and `intake`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import ClassVar
+
+from sidecar.core.event import Event
+
+
+class Reason(StrEnum):
+    """Why a guarded read cannot answer.  Source: spec 2.6."""
+
+    NOT_POPULATED = "not_populated"
+    WATERMARK_MISMATCH = "watermark_mismatch"
+    NO_COVERAGE = "no_coverage"
+    COVERAGE_TOTAL_MISMATCH = "coverage_total_mismatch"
+    COVERAGE_ROOT_MISMATCH = "coverage_root_mismatch"
+    CHAIN_GAP = "chain_gap"
+    ROWS_HELD_BACK = "rows_held_back"
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Sequences the partition claims to hold, both ends included; 0:0 claims "none exist"."""
+
+    first: int
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The partition was built from the log: its root (None: the log was empty) and its size."""
+
+    root_event_id: int | None
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotPopulated:
+    """No watermark: the store cannot say anything about this execution."""
+
+    label: ClassVar[str] = "not_populated"
+    first: ClassVar[None] = None
+    through: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Authoritative:
+    """A watermark stands, an empty one (0:0) included."""
+
+    first: int
+    through: int
+    label: ClassVar[str] = "authoritative"
+
+
+Authority = NotPopulated | Authoritative
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedRead:
+    """Exactly one of `events` and `reason` is None."""
+
+    events: tuple[Event, ...] | None
+    reason: Reason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The store's record of one execution, beside its events.
+
+    Times are microseconds of the store's clock (strictly increasing, see store.clock).
+    `held` counts delivered rows that are not stored.  `label` is an absorbing refusal.
+    `verdict` is the comparator's latest; `counted_kinds` are the divergence kinds already
+    counted since the last match.  `head_anchor` and `head_epoch` say when the head was
+    seen (spec 2.13).  Source: design 5, spec 2.4-2.12.
+    """
+
+    execution_id: int
+    parent_execution_id: int | None = None
+    head_seq: int = 0
+    head_event_id: int | None = None
+    watermark: Watermark | None = None
+    coverage: Coverage | None = None
+    held: int = 0
+    rows_seen: int = 0
+    head_anchor: int | None = None
+    head_epoch: str | None = None
+    label: str | None = None
+    labelled_at: int | None = None
+    revoked_reason: str | None = None
+    revoked_at: int | None = None
+    terminal: bool = False
+    verdict: str | None = None
+    verdict_at: int | None = None
+    counted_kinds: frozenset[str] = frozenset()
+    first_seen_at: int | None = None
+    last_change_at: int | None = None
+
+    @property
+    def authority(self) -> Authority:
+        if self.watermark is None:
+            return NotPopulated()
+        return Authoritative(self.watermark.first, self.watermark.through)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event at its place in the partition; `exec_seq` counts from 1."""
+
+    exec_seq: int
+    event: Event
+    origin: str | None = None
+    seen_at: int | None = None
+
+
+def guarded_read(
+    partition: Partition | None, stored: Sequence[StoredEvent], *, held_back: bool
+) -> GuardedRead:
+    """Answer with the chain if the partition may, else with the first reason of spec 2.6.
+
+    Args:
+        partition: The record, None when the store has never heard of the execution.
+        stored: Its rows in ascending exec_seq.
+        held_back: Rows of it are delivered and not stored, or its log must be read again,
+            or a changed body awaits judgement.  The comparator's own read passes False: it
+            answers for the log that was just read.
+
+    Source: spec 2.6, rows in order.
+    """
+    reason = _first_reason(partition, stored, held_back=held_back)
+    if reason is not None:
+        return GuardedRead(None, reason)
+    return GuardedRead(tuple(row.event for row in stored), None)
+
+
+def _first_reason(
+    partition: Partition | None, stored: Sequence[StoredEvent], *, held_back: bool
+) -> Reason | None:
+    if partition is None or partition.watermark is None:
+        return Reason.NOT_POPULATED
+    if partition.head_seq != partition.watermark.through:
+        return Reason.WATERMARK_MISMATCH
+    if held_back:
+        return Reason.ROWS_HELD_BACK
+    if partition.coverage is None:
+        return Reason.NO_COVERAGE
+    if len(stored) != partition.coverage.total:
+        return Reason.COVERAGE_TOTAL_MISMATCH
+    root = stored[0].event.event_id if stored else None
+    if root != partition.coverage.root_event_id:
+        return Reason.COVERAGE_ROOT_MISMATCH
+    if not is_contiguous(stored) or not links_hold(stored):
+        return Reason.CHAIN_GAP
+    return None
+
+
+def is_contiguous(stored: Sequence[StoredEvent]) -> bool:
+    """Whether the sequences are exactly 1..n."""
+    return all(row.exec_seq == position for position, row in enumerate(stored, start=1))
+
+
+def links_hold(stored: Sequence[StoredEvent]) -> bool:
+    """Whether each stored edge names the row before it, and the first names none."""
+    before: int | None = None
+    for row in stored:
+        if row.event.prev_event_id != before:
+            return False
+        before = row.event.event_id
+    return True
+
+
+def revoked(partition: Partition, reason: str, at: int) -> Partition:
+    """Withdraw coverage; events and watermark stay as evidence.  Source: spec 2.9."""
+    return replace(partition, coverage=None, revoked_reason=reason, revoked_at=at)
+
+
+def labelled(partition: Partition, label: str, at: int) -> Partition:
+    """Set an absorbing label and revoke.  A label already set stays.  Source: spec 2.12 step 3."""
+    if partition.label is not None:
+        return partition
+    return replace(revoked(partition, label, at), label=label, labelled_at=at)

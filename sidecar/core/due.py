@@ -1,0 +1,161 @@
+"""When an execution is judged next.
+
+A durable entry stands for every execution with something new.  Flags are only added; a final
+verdict whose log read began after the last row removes the entry, a retry verdict keeps it
+with a growing pause.  Times are microseconds of the store's clock.  Source: spec 2.12, 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sidecar.core.verdict import RETRY, Verdict
+
+SECOND: Final = 1_000_000
+RETRY_PAUSE_MAX: Final = 300 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The pauses of spec 3.5 in microseconds, and one count."""
+
+    tick: int = 5 * SECOND
+    settle: int = 120 * SECOND
+    dangling: int = 120 * SECOND
+    lookback: int = 3600 * SECOND
+    stale_max_ticks: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One entry of the work list.
+
+    `reread`, `changed`, `labelled` and `terminal_seen` hold the time they were set, None
+    when they are not.  `pending_key` names the open question of a pending verdict,
+    `pending_since` when it was first seen; `tries` counts retry verdicts in a row.
+    """
+
+    execution_id: int
+    due_at: int
+    reread: int | None = None
+    changed: int | None = None
+    labelled: int | None = None
+    first_seen_at: int | None = None
+    last_row_at: int | None = None
+    terminal_seen: int | None = None
+    pending_key: str | None = None
+    pending_since: int | None = None
+    tries: int = 0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the next tick must judge it, whatever `due_at` says."""
+        marks = (self.reread, self.changed, self.labelled, self.terminal_seen)
+        return any(mark is not None for mark in marks)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What one batch brought for one execution."""
+
+    rows: int = 0
+    terminal: bool = False
+    reread: bool = False
+    changed: bool = False
+    labelled: bool = False
+
+
+def noted(
+    due: Due | None,
+    execution_id: int,
+    news: News,
+    *,
+    now: int,
+    verdict_at: int | None,
+    windows: Windows,
+) -> Due:
+    """The entry after `news`; flags are only added.
+
+    Args:
+        due: The entry as it stands, None for none.
+        verdict_at: When the execution was last judged, None for never.
+    """
+    if due is None:
+        first = now if verdict_at is None else max(now, verdict_at + windows.settle)
+        due = Due(execution_id, due_at=first, first_seen_at=now)
+    elif due.tries and news.rows:
+        due = replace(due, tries=0, due_at=min(due.due_at, now))
+    noted = replace(
+        due,
+        reread=_set(due.reread, news.reread, now),
+        # A later change must outlive a verdict on an earlier one, so the time moves.
+        changed=now if news.changed else due.changed,
+        labelled=now if news.labelled else due.labelled,
+        terminal_seen=now if news.terminal else due.terminal_seen,
+        last_row_at=now if news.rows else due.last_row_at,
+    )
+    return replace(noted, due_at=min(noted.due_at, now)) if noted.at_once else noted
+
+
+def _set(mark: int | None, wanted: bool, now: int) -> int | None:
+    return now if wanted else mark
+
+
+def judged(
+    due: Due,
+    verdict: Verdict,
+    *,
+    read_began_at: int,
+    now: int,
+    windows: Windows,
+    pending_key: str | None = None,
+    pending_since: int | None = None,
+) -> Due | None:
+    """The entry after a verdict; None: it is done.
+
+    Args:
+        read_began_at: When the log read behind the verdict began.
+        pending_key: The open question behind a pending verdict.
+        pending_since: When that question was first seen.
+
+    Source: spec 2.12 ("Flags", "final", "retry").
+    """
+    if verdict in RETRY:
+        tries = due.tries + 1
+        at = now + min(windows.tick * 2 ** min(due.tries, 30), RETRY_PAUSE_MAX)
+        if verdict is Verdict.PENDING_VISIBILITY and pending_since is not None:
+            at = min(at, max(now, pending_since + windows.dangling))
+        return replace(due, tries=tries, due_at=at, pending_key=pending_key, pending_since=pending_since)
+    left = replace(
+        due,
+        changed=_later(due.changed, read_began_at),
+        labelled=_later(due.labelled, read_began_at),
+        terminal_seen=_later(due.terminal_seen, read_began_at),
+        tries=0,
+        pending_key=None,
+        pending_since=None,
+    )
+    rows_came = due.last_row_at is not None and due.last_row_at > read_began_at
+    reread_came = due.reread is not None and due.reread > read_began_at
+    if not rows_came and not reread_came and left.changed is None:
+        return None
+    return replace(left, due_at=now if left.at_once else now + windows.settle)
+
+
+def _later(mark: int | None, than: int) -> int | None:
+    return mark if mark is not None and mark > than else None
+
+
+def populated(due: Due, *, read_began_at: int, cleared_bar: bool, now: int) -> Due:
+    """The entry after rows 2 or 6-8 of spec 2.8 were written.
+
+    Args:
+        cleared_bar: The populate cleared a label or a revocation; rows that came after the
+            read began were then not pooled, so the log has to be read again.
+    """
+    due = replace(due, reread=_later(due.reread, read_began_at))
+    missed = due.last_row_at is not None and due.last_row_at > read_began_at
+    if cleared_bar and missed:
+        return replace(due, reread=now, due_at=min(due.due_at, now))
+    return due

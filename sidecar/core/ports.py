@@ -1,0 +1,219 @@
+"""The two sides of the line as feed and comparator see them: the log and the chain store.
+
+Descriptions only.  `source` and `store` implement them; `app` puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from sidecar.core.authority import GuardedRead, Partition, StoredEvent
+from sidecar.core.due import Due
+from sidecar.core.event import Event
+from sidecar.core.horizon import Cursor, TailRow
+from sidecar.core.links import LinkOrder
+from sidecar.core.populate import LogRead, Outcome
+
+T = TypeVar("T")
+Key = tuple[int, int]
+"""(execution_id, event_id)"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionLog:
+    """One execution's log, read completely by one statement.
+
+    `events` in no particular order; None: the read returned `limit` rows or more, so it is
+    not known to be complete (`log_truncated`).  `newest_at`: the greatest created_at in
+    microseconds since 1970 UTC, None when unknown or infinite.
+    """
+
+    execution_id: int
+    events: tuple[Event, ...] | None
+    read: LogRead
+    newest_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a lane hands to the feed: one store transaction.
+
+    `lane` is the lane's key in the store (`live`, `late`, `sweep:<inhrelid>:<xmin>`).
+    `rows`: as the lane saw them.  `logs`: whole executions, from a lane that had no horizon.
+    `gone`: executions with stored rows that the log no longer has at all or in this number.
+    `cursor`: the lane's new cursor; None while more batches of the same snapshot follow.
+    `dropped_lanes`: keys of lanes whose partition left the tree.
+    `server_now`: Postgres's clock, microseconds since 1970 UTC.
+    """
+
+    lane: str
+    epoch: str
+    anchor: int | None
+    server_now: int
+    rows: tuple[TailRow, ...] = ()
+    logs: tuple[ExecutionLog, ...] = ()
+    gone: tuple[int, ...] = ()
+    cursor: Cursor | None = None
+    dropped_lanes: tuple[str, ...] = ()
+
+
+class Clock(Protocol):
+    def now(self) -> int:
+        """Microseconds since 1970, strictly greater than every earlier answer and every
+        time in the store, however the wall clock is set."""
+        ...
+
+
+class LogReader(Protocol):
+    """Complete reads of the log on the primary."""
+
+    async def read(self, execution_ids: Sequence[int]) -> list[ExecutionLog]:
+        """Read each execution completely, in one statement; one answer an id, in order.
+
+        An execution without rows has empty events.  The anchor is read after the statement.
+
+        Raises:
+            SourceError: the read failed; it says nothing about the log.
+        """
+        ...
+
+
+class StoredKeys(Protocol):
+    """What a lane without horizon asks the store, so that it fetches only what is new."""
+
+    async def missing(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of `keys` that are not stored, in their order."""
+        ...
+
+    async def sums(self, low: int, high: int) -> Mapping[int, tuple[int, int]]:
+        """Per execution with low <= execution_id <= high: (rows, exact sum of event ids)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSpan:
+    """When an epoch of the server was first and last polled; the store's clock."""
+
+    epoch: str
+    first_seen_at: int
+    last_seen_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Populated:
+    """What populating one execution came to.
+
+    `partition`: the record afterwards.  `absent`: stored rows whose id the log read lacks, in
+    exec_seq order (the entry of spec 3.4).  `written`: False when the read was too old to
+    touch the partition, or the outcome writes nothing.  `cleared_bar`: a label or a
+    revocation was cleared.
+    """
+
+    outcome: Outcome
+    order: LinkOrder
+    partition: Partition
+    absent: tuple[StoredEvent, ...]
+    written: bool
+    cleared_bar: bool
+
+
+class Unit(Protocol):
+    """One write transaction of the chain store; everything in it commits, or nothing.
+
+    Buffered writes (`put_*`, `drop_*`, `append`) are seen by later reads of the same unit.
+    """
+
+    async def partitions(self, execution_ids: Collection[int]) -> dict[int, Partition]:
+        """The records that exist."""
+        ...
+
+    async def find(self, keys: Iterable[Key]) -> dict[Key, StoredEvent]:
+        """The stored events among `keys`."""
+        ...
+
+    async def row_counts(self, execution_ids: Collection[int]) -> dict[int, tuple[int, int]]:
+        """(event rows, greatest exec_seq) for each id, (0, 0) where none."""
+        ...
+
+    async def chain(self, execution_id: int) -> tuple[StoredEvent, ...]:
+        """The stored rows in ascending exec_seq."""
+        ...
+
+    async def populate(self, logs: Sequence[ExecutionLog]) -> dict[int, Populated]:
+        """populate_from_log for each log that is not truncated (spec 2.8)."""
+        ...
+
+    async def guarded_read(self, execution_id: int, *, ignore_held: bool = False) -> GuardedRead:
+        """Spec 2.6.  `ignore_held`: the comparator's own read, for the log it just read."""
+        ...
+
+    def append(self, rows: Sequence[StoredEvent]) -> None:
+        """Insert event rows; the caller has proved their place."""
+        ...
+
+    def put_partition(self, partition: Partition) -> None: ...
+
+    async def due(self, execution_ids: Collection[int]) -> dict[int, Due]: ...
+
+    def put_due(self, due: Due) -> None: ...
+
+    def drop_due(self, execution_id: int) -> None: ...
+
+    def put_cursor(self, cursor: Cursor) -> None: ...
+
+    def drop_cursor(self, lane: str) -> None: ...
+
+    async def see_epoch(self, epoch: str, now: int) -> None:
+        """Remember that the server was in `epoch` at `now`."""
+        ...
+
+    async def epochs(self) -> tuple[EpochSpan, ...]:
+        """All epochs seen, oldest first."""
+        ...
+
+
+class Store(StoredKeys, Protocol):
+    """The chain store as the live line uses it."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    async def transact(self, work: Callable[[Unit], Awaitable[T]]) -> T:
+        """Run `work` in one write transaction, alone, to its end even if the caller is cancelled.
+
+        Raises:
+            StoreFull, StoreBusy: rolled back, nothing lost; try again.
+            StoreError: rolled back.
+        """
+        ...
+
+    async def cursors(self) -> dict[str, Cursor]:
+        """Every lane's cursor by lane key."""
+        ...
+
+    async def due_now(self, now: int, limit: int) -> list[int]:
+        """Executions whose entry is due at `now`, oldest first."""
+        ...
+
+
+class Lane(Protocol):
+    """One lane that follows the table."""
+
+    @property
+    def name(self) -> str:
+        """`live`, `late` or `sweep`: the value of the metric label `lane`."""
+        ...
+
+    def batches(self) -> AsyncIterator[Batch]:
+        """Start from the store's cursors and follow the table without end.
+
+        The caller stores a batch before it asks for the next one: asking says that the
+        batch, cursor included, is durable.  After a failure the caller closes this iterator
+        and asks for a new one, which starts from the store's cursors again.
+
+        Raises:
+            SourceError: the poll failed; nothing was moved.
+        """
+        ...

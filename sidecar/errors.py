@@ -1,0 +1,103 @@
+"""Every exception of this program on one screen, by whose fault it is.
+
+Findings (a fork, a divergence, a stale read) are values, never exceptions.  An exception
+here says that somebody has to act: the operator, Postgres, our disk, or us.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NoReturn
+
+
+class SidecarError(Exception):
+    """A failure with a remedy.  `str()` is one line without secrets; `hint` says what to do."""
+
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(SidecarError):
+    """The operator's: a setting, an argument, a gate."""
+
+    exit_code = 2
+
+
+class SourceError(SidecarError):
+    """Postgres's: it cannot be reached, or will not let us read."""
+
+    exit_code = 10
+
+
+class SourceUnavailable(SourceError):
+    """The connection failed or broke; trying again later may help."""
+
+    retryable = True
+
+
+class SourceContractError(SourceError):
+    """A promise was broken: a column is gone, a right is missing, a standby instead of a primary."""
+
+
+class StoreError(SidecarError):
+    """Our disk's: the chain store cannot be used."""
+
+    exit_code = 20
+
+
+class StoreBusy(StoreError):
+    """Somebody else holds the database; trying again may help."""
+
+    retryable = True
+
+
+class StoreFull(StoreError):
+    """The disk is full.  SQLite has rolled back; nothing was lost; free space and it goes on."""
+
+    retryable = True
+
+
+class StoreLocked(StoreError):
+    """Another sidecar owns this store file."""
+
+
+class StoreFormatError(StoreError):
+    """The store was written by another layout: refused, its marker untouched."""
+
+
+class StoreCorrupt(StoreError):
+    """The store contradicts itself; never continue."""
+
+
+class Invalid(StoreError):
+    """A call's argument is not a chain event (bad id, write-once key taken).  Nothing was written."""
+
+
+class NotHead(StoreError):
+    """An append named a predecessor that is not the head.  The head has not moved.
+
+    `expected` is the id at the head (None: empty partition), `got` the one named.
+    """
+
+    def __init__(self, expected: int | None, got: int | None) -> None:
+        super().__init__(f"append names predecessor {got}, the head is {expected}")
+        self.expected = expected
+        self.got = got
+
+
+class InvariantError(SidecarError):
+    """Our bug: not caught, not retried."""
+
+
+def invariant(condition: object, message: str) -> None:
+    """Raise InvariantError unless `condition` holds.  A bare assert would vanish under -O."""
+    if not condition:
+        broken(message)
+
+
+def broken(message: str) -> NoReturn:
+    """Raise InvariantError where no value can be right."""
+    raise InvariantError(message)

@@ -45,7 +45,8 @@ class TailRow:
 
     `xmin`: the raw 32-bit value.  `xid`: its 64-bit value, None when it proves nothing
     (read without predicate, xmin < 3, emitted again with another xmin).  `anchor` and
-    `epoch` are those of the poll that first saw it; `seen_at` is the store's clock.
+    `epoch` are those of the poll that first saw it; `seen_at` is the store's clock, `ingested_at`
+    Postgres's `ingest_time` in microseconds since 1970 UTC.
     """
 
     event: Event
@@ -54,3 +55,4 @@ class TailRow:
     epoch: str
     anchor: int | None
     seen_at: int
+    ingested_at: int | None = None

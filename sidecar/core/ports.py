@@ -165,6 +165,10 @@ class Unit(Protocol):
 
     def drop_cursor(self, lane: str) -> None: ...
 
+    def on_commit(self, then: Callable[[], None]) -> None:
+        """Call `then` right after COMMIT and before the next unit begins; not after a rollback."""
+        ...
+
     async def see_epoch(self, epoch: str, now: int) -> None:
         """Remember that the server was in `epoch` at `now`."""
         ...

@@ -1,0 +1,158 @@
+"""One execution in one transaction: known rows, pool, label, extension, and what is held.
+
+Feed and comparator both end here, the feed with rows of a batch, the comparator with none:
+after every populate the pool is asked again, otherwise rows that came meanwhile would lie
+unstored until the next one.  Source: spec 2.12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sidecar.core.authority import Partition, StoredEvent, labelled
+from sidecar.core.due import News
+from sidecar.core.horizon import TailRow
+from sidecar.core.intake import Advance, Pool, admit, advance, extended
+from sidecar.core.links import ABSORBING_LABELS
+from sidecar.core.populate import InSync, Refused
+from sidecar.core.ports import Populated
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Row counts.  `pool`: of one execution; `pool_total`: of all; `read`: a log read's."""
+
+    read: int = 10_000
+    pool: int = 1_000
+    pool_total: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What is at hand for one execution inside the transaction.
+
+    `partition`: as it stands (after a populate in this transaction, if there was one).
+    `stored`: by event_id, the stored events among the ids and predecessors of rows and pool.
+    `stored_rows`, `max_seq`: as the store counts them now.  `reread`: the flag of its entry,
+    if no populate here cleared it.
+    `room`: how many more rows all pools together may take.  `delivered_log`: rows of a log
+    read that a lane delivered instead of single rows (a lane without horizon).
+    """
+
+    partition: Partition
+    rows: tuple[TailRow, ...]
+    pool: Pool
+    stored: Mapping[int, StoredEvent]
+    stored_rows: int
+    max_seq: int
+    reread: bool
+    room: int
+    populated: Populated | None = None
+    delivered_log: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What to write: the partition, the rows to append behind the head, the pool afterwards.
+
+    `fresh`: rows of the batch that were not stored before this transaction.
+    """
+
+    partition: Partition
+    run: tuple[TailRow, ...]
+    pool: Mapping[int, TailRow]
+    news: News
+    fresh: tuple[TailRow, ...]
+
+
+def settle(arrival: Arrival, *, epoch: str | None, now: int, limits: Limits) -> Settled:
+    """Decide steps 1 to 4 of spec 2.12 for one execution.  Nothing is kept between calls."""
+    synced = arrival.populated is not None and _synced(arrival.populated)
+    admitted = admit(arrival.partition, arrival.rows, arrival.stored)
+    fresh = arrival.rows if arrival.populated is not None else admitted.fresh
+    partition = _confirmed(arrival.partition, admitted.confirmed_head)
+    waiting = {key: row for key, row in arrival.pool.items() if key not in arrival.stored}
+    pool, dropped, overflow = _pooled(partition, waiting, admitted.fresh, arrival.room, limits)
+
+    step = advance(
+        partition,
+        pool,
+        arrival.stored,
+        stored_rows=arrival.stored_rows,
+        max_seq=arrival.max_seq,
+        epoch=epoch,
+        reread=arrival.reread,
+        read_limit=limits.read,
+    )
+    label = _refusal_label(arrival.populated) or step.label
+    newly_labelled = label is not None and partition.label is None
+    if label is not None:
+        partition = labelled(partition, label, now)
+        dropped, pool = dropped + len(pool), {}
+    elif step.run:
+        partition = extended(partition, step.run, now)
+        pool = {row.event.event_id: row for row in step.left}
+
+    unpooled = 0 if synced else max(0, partition.held - len(arrival.pool))
+    partition = replace(
+        partition,
+        held=unpooled + dropped + len(pool),
+        rows_seen=max(partition.rows_seen + len(fresh), arrival.delivered_log),
+        first_seen_at=partition.first_seen_at or (now if arrival.rows or arrival.delivered_log else None),
+        last_change_at=now if fresh else partition.last_change_at,
+    )
+    run = () if label is not None else step.run
+    return Settled(
+        partition, run, pool, _news(arrival, fresh, step, newly_labelled, overflow, admitted.changed), fresh
+    )
+
+
+def _synced(populated: Populated) -> bool:
+    return populated.written and isinstance(populated.outcome, InSync)
+
+
+def _refusal_label(populated: Populated | None) -> str | None:
+    if populated is None or not isinstance(populated.outcome, Refused):
+        return None
+    label = populated.outcome.label
+    return label if label in ABSORBING_LABELS else None
+
+
+def _confirmed(partition: Partition, head: TailRow | None) -> Partition:
+    if head is None or head.epoch == partition.head_epoch:
+        return partition
+    return replace(partition, head_epoch=head.epoch, head_anchor=head.anchor)
+
+
+def _pooled(
+    partition: Partition, waiting: dict[int, TailRow], fresh: tuple[TailRow, ...], room: int, limits: Limits
+) -> tuple[dict[int, TailRow], int, bool]:
+    """The pool with the new rows, how many rows found no place in it, and whether for lack of room."""
+    if partition.label is not None or partition.revoked_at is not None:
+        return {}, len(waiting) + len(fresh), False
+    pool = dict(waiting)
+    for row in fresh:
+        if len(pool) < limits.pool and len(pool) - len(waiting) < room:
+            pool[row.event.event_id] = row
+    dropped = len({row.event.event_id for row in fresh} - pool.keys())
+    return pool, dropped, dropped > 0
+
+
+def _news(
+    arrival: Arrival,
+    fresh: tuple[TailRow, ...],
+    step: Advance,
+    newly_labelled: bool,
+    overflow: bool,
+    changed: tuple[TailRow, ...],
+) -> News:
+    # With nothing stored the feed itself reads the log again when a row fills the gap.
+    wants_read = step.wants_read and arrival.partition.head_seq > 0
+    return News(
+        rows=len(fresh),
+        terminal=any(row.event.is_terminal for row in fresh),
+        reread=overflow or wants_read,
+        changed=bool(changed) or step.conflict,
+        labelled=newly_labelled,
+    )

@@ -1,0 +1,358 @@
+"""Tail batch -> chain store: one transaction with the lane's cursor.
+
+A batch's rows, their coverage, the held work and the lane's horizon commit together, so a
+crash anywhere re-reads, never loses and never invents authority.  What a row comes to is
+decided in `core.settle`; this file brings the pieces together and keeps the pool.
+
+The pool lives in memory and is changed only after the commit that counted it, before the
+next transaction begins.  Source: spec 2.12.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from sidecar.core.authority import Partition, StoredEvent
+from sidecar.core.due import Due, News, Windows, noted
+from sidecar.core.due import populated as populated_due
+from sidecar.core.horizon import TailRow
+from sidecar.core.populate import Diverged, InSync, StaleLog
+from sidecar.core.ports import Batch, ExecutionLog, Key, LogReader, Populated, Store, Unit
+from sidecar.core.settle import Arrival, Limits, Settled, settle
+
+FIRST_SIGHTS_MAX = 256
+"""Executions whose whole log one transaction may read: bounds memory, not correctness."""
+
+
+@dataclass(slots=True)
+class FeedReport:
+    """What one batch came to.  `lags`: seconds from ingest_time to stored, Postgres's clock."""
+
+    lane: str
+    rows: int = 0
+    ways: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    lags: list[float] = field(default_factory=list)
+
+    def add(self, other: FeedReport) -> None:
+        self.rows += other.rows
+        self.ways += other.ways
+        self.outcomes += other.outcomes
+        self.lags += other.lags
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one transaction takes of a batch."""
+
+    rows: Mapping[int, tuple[TailRow, ...]]
+    logs: tuple[ExecutionLog, ...]
+
+
+class Feed:
+    """Stores batches, one at a time.
+
+    Args:
+        store: The chain store.
+        reader: Complete log reads, for executions seen for the first time.
+        comparing: A comparator works off the due list.  Without one the feed reads the logs
+            of flagged executions itself and keeps entries only for what is not stored.
+    """
+
+    def __init__(
+        self, store: Store, reader: LogReader, *, windows: Windows, limits: Limits, comparing: bool
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self.windows = windows
+        self.limits = limits
+        self.comparing = comparing
+        self._pools: dict[int, dict[int, TailRow]] = {}
+        self._pooled_rows = 0
+        self._one_batch = asyncio.Lock()
+
+    async def take(self, batch: Batch) -> FeedReport:
+        """Store a batch; when this returns, the batch and its cursor are durable.
+
+        Raises:
+            SourceError: a first log read failed; nothing of this part was stored and the
+                cursor has not moved.
+            StoreError: as `Store.transact`; the cursor has not moved.
+        """
+        async with self._one_batch:
+            began = self._store.clock.now()
+            report = FeedReport(_lane_label(batch.lane))
+            parts = list(self._parts(batch))
+            for number, part in enumerate(parts, start=1):
+                logs = {log.execution_id: log for log in (*part.logs, *await self._reads(part))}
+                last = number == len(parts)
+                write = _Write(self, batch, part, logs, last, self._store.clock.now())
+                report.add(await self._store.transact(write))
+            waited = (self._store.clock.now() - began) / 1e6
+            report.lags = [lag + waited for lag in report.lags]
+            return report
+
+    def _parts(self, batch: Batch) -> Iterator[_Part]:
+        groups: dict[int, list[TailRow]] = {}
+        for row in batch.rows:
+            groups.setdefault(row.event.execution_id, []).append(row)
+        executions = iter(groups)
+        yield _Part(_some(groups, islice(executions, FIRST_SIGHTS_MAX)), batch.logs)
+        while rows := _some(groups, islice(executions, FIRST_SIGHTS_MAX)):
+            yield _Part(rows, ())
+
+    async def _reads(self, part: _Part) -> Sequence[ExecutionLog]:
+        """Log reads that must be taken before the transaction opens (spec 2.12 steps 5, 6)."""
+        have = {log.execution_id for log in part.logs}
+        wanted = [
+            i for i in await self._store.transact(lambda unit: self._unread(unit, part)) if i not in have
+        ]
+        return await self._reader.read(wanted) if wanted else ()
+
+    async def _unread(self, unit: Unit, part: _Part) -> list[int]:
+        partitions = await unit.partitions(part.rows.keys())
+        wanted = [i for i, rows in part.rows.items() if self._worth_reading(partitions.get(i), i, rows)]
+        if not self.comparing:
+            now = self._store.clock.now()
+            flagged = await self._store.due_now(now, FIRST_SIGHTS_MAX)
+            wanted += [i for i in flagged if i not in part.rows]
+            dues = await unit.due(part.rows.keys())
+            wanted += [i for i, due in dues.items() if due.reread is not None and i not in wanted]
+        return wanted
+
+    def _worth_reading(self, partition: Partition | None, execution_id: int, rows: Sequence[TailRow]) -> bool:
+        if partition is None:
+            return True
+        if partition.head_seq > 0 or partition.label is not None or partition.revoked_at is not None:
+            return False
+        named = {row.event.prev_event_id for row in self._pools.get(execution_id, {}).values()}
+        return any(row.event.prev_event_id is None or row.event.event_id in named for row in rows)
+
+    async def settle(
+        self,
+        unit: Unit,
+        rows: Mapping[int, tuple[TailRow, ...]],
+        logs: Mapping[int, ExecutionLog],
+        populated: Mapping[int, Populated],
+        *,
+        epoch: str | None,
+        now: int,
+        delivered: Mapping[int, int] | None = None,
+    ) -> dict[int, Settled]:
+        """Steps 1 to 4 of spec 2.12 for every execution with rows or a populate in this unit.
+
+        Appends what extends and saves the partitions; due entries are the caller's.  The
+        pools change when the unit commits.
+
+        Args:
+            logs: The log reads behind `populated`.
+            epoch: Of the poll or log read at hand; None: nothing can be extended.
+            delivered: Rows per execution of log reads that a lane delivered.
+        """
+        executions = [*rows, *(i for i in logs if i not in rows)]
+        partitions = await unit.partitions(executions)
+        pools = {i: self._pools.get(i, {}) for i in executions}
+        stored = await self._stored(unit, executions, rows, pools)
+        active = [i for i in executions if i in rows or pools[i]]
+        counts = await unit.row_counts(active) if active else {}
+        dues = await unit.due(active) if active else {}
+        room = self.limits.pool_total - self._pooled_rows
+        settled: dict[int, Settled] = {}
+        for i in executions:
+            stored_rows, max_seq = counts.get(i, (0, 0))
+            arrival = Arrival(
+                partition=partitions.get(i) or Partition(i),
+                rows=rows.get(i, ()),
+                pool=pools[i],
+                stored=stored.get(i, {}),
+                stored_rows=stored_rows,
+                max_seq=max_seq,
+                reread=_still_reread(dues.get(i), logs.get(i), populated.get(i)),
+                room=room,
+                populated=populated.get(i),
+                delivered_log=(delivered or {}).get(i, 0),
+            )
+            result = settle(arrival, epoch=epoch, now=now, limits=self.limits)
+            room -= len(result.pool) - len(pools[i])
+            unit.append(_placed(arrival.partition, result.run))
+            unit.put_partition(result.partition)
+            settled[i] = result
+        unit.on_commit(lambda: self._keep({i: dict(result.pool) for i, result in settled.items()}))
+        return settled
+
+    async def _stored(
+        self,
+        unit: Unit,
+        executions: Iterable[int],
+        rows: Mapping[int, tuple[TailRow, ...]],
+        pools: Mapping[int, Mapping[int, TailRow]],
+    ) -> dict[int, dict[int, StoredEvent]]:
+        keys: set[Key] = set()
+        for i in executions:
+            for row in (*rows.get(i, ()), *pools[i].values()):
+                keys.add((i, row.event.event_id))
+                if row.event.prev_event_id is not None:
+                    keys.add((i, row.event.prev_event_id))
+        found: dict[int, dict[int, StoredEvent]] = {}
+        for (i, event_id), event in (await unit.find(keys)).items() if keys else ():
+            found.setdefault(i, {})[event_id] = event
+        return found
+
+    def drop_pool(self, unit: Unit, execution_id: int) -> None:
+        """Forget the pooled rows of one execution when `unit` commits; `held` is the caller's."""
+        unit.on_commit(lambda: self._keep({execution_id: {}}))
+
+    def _keep(self, pools: Mapping[int, dict[int, TailRow]]) -> None:
+        for i, pool in pools.items():
+            before = self._pools.pop(i, {})
+            if pool:
+                self._pools[i] = pool
+            self._pooled_rows += len(pool) - len(before)
+
+    def pooled(self, execution_id: int) -> frozenset[int]:
+        """Event ids that wait in the pool of one execution."""
+        return frozenset(self._pools.get(execution_id, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """The transaction of one part of a batch; `last`: the batch's cursor goes with it."""
+
+    feed: Feed
+    batch: Batch
+    part: _Part
+    logs: Mapping[int, ExecutionLog]
+    last: bool
+    now: int
+
+    async def __call__(self, unit: Unit) -> FeedReport:
+        populated = await unit.populate([log for log in self.logs.values() if log.events is not None])
+        settled = await self.feed.settle(
+            unit,
+            self.part.rows,
+            self.logs,
+            populated,
+            epoch=self.batch.epoch,
+            now=self.now,
+            delivered={log.execution_id: _length(log, self.feed.limits) for log in self.part.logs},
+        )
+        await self._note(unit, settled, populated)
+        await unit.see_epoch(self.batch.epoch, self.now)
+        if self.last:
+            if self.batch.cursor is not None:
+                unit.put_cursor(self.batch.cursor)
+            for lane in self.batch.dropped_lanes:
+                unit.drop_cursor(lane)
+        return self._report(settled, populated)
+
+    async def _note(
+        self, unit: Unit, settled: Mapping[int, Settled], populated: Mapping[int, Populated]
+    ) -> None:
+        """Write the durable work list: every execution with something new or not stored."""
+        gone = set(self.batch.gone) if self.last else set()
+        dues = await unit.due([*settled, *(gone - settled.keys())])
+        for i in (*settled, *(gone - settled.keys())):
+            before = self._reread_done(dues.get(i), i, populated.get(i))
+            result = settled.get(i)
+            news = result.news if result is not None else News()
+            at_once = i in gone or self._open_question(i, populated.get(i))
+            after = before
+            if news != News() or at_once or self._catch_up_needs_entry(i, populated.get(i)):
+                verdict_at = None if at_once or result is None else result.partition.verdict_at
+                after = noted(before, i, news, now=self.now, verdict_at=verdict_at, windows=self.feed.windows)
+                if at_once:
+                    after = replace(after, due_at=min(after.due_at, self.now))
+            self._save(unit, i, dues.get(i), after, result)
+
+    def _save(
+        self, unit: Unit, execution_id: int, before: Due | None, after: Due | None, result: Settled | None
+    ) -> None:
+        if after is not None and not self.feed.comparing and not _unstored(after, result):
+            after = None
+        if after is None and before is not None:
+            unit.drop_due(execution_id)
+        elif after is not None and after != before:
+            unit.put_due(after)
+
+    def _reread_done(self, due: Due | None, execution_id: int, populated: Populated | None) -> Due | None:
+        if due is None or populated is None or not is_synced(populated):
+            return due
+        began = self.logs[execution_id].read.began_at
+        return populated_due(due, read_began_at=began, cleared_bar=populated.cleared_bar, now=self.now)
+
+    def _open_question(self, execution_id: int, populated: Populated | None) -> bool:
+        """Whether only the comparator can say what this populate came to."""
+        if populated is not None:
+            return isinstance(populated.outcome, Diverged | StaleLog)
+        return execution_id in self.logs  # truncated
+
+    def _catch_up_needs_entry(self, execution_id: int, populated: Populated | None) -> bool:
+        """A lane's log read: what was stored and is older than lookback is the audit's."""
+        log = self.logs.get(execution_id)
+        if log is None:
+            return False
+        if populated is None or not is_synced(populated):
+            return True
+        young = log.newest_at is None or log.newest_at >= self.batch.server_now - self.feed.windows.lookback
+        return young and isinstance(populated.outcome, InSync) and populated.outcome.appended > 0
+
+    def _report(self, settled: Mapping[int, Settled], populated: Mapping[int, Populated]) -> FeedReport:
+        report = FeedReport(_lane_label(self.batch.lane))
+        for i, result in settled.items():
+            done = populated.get(i)
+            if done is not None:
+                report.outcomes[done.outcome.label] += 1
+                report.ways["populate"] += 1
+            if result.run:
+                report.outcomes["extended"] += 1
+                report.ways["extend"] += 1
+            if result.news.labelled and result.partition.label is not None and done is None:
+                report.outcomes[result.partition.label] += 1
+            appended = done.outcome.appended if done is not None and isinstance(done.outcome, InSync) else 0
+            report.rows += max(appended, len(result.fresh))
+            report.lags += [
+                (self.batch.server_now - row.ingested_at) / 1e6
+                for row in result.fresh
+                if row.ingested_at is not None and row.event.event_id not in result.pool
+            ]
+        return report
+
+
+def is_synced(populated: Populated) -> bool:
+    """Whether rows 2 or 6-8 of spec 2.8 were written."""
+    return populated.written and isinstance(populated.outcome, InSync)
+
+
+def _still_reread(due: Due | None, log: ExecutionLog | None, populated: Populated | None) -> bool:
+    if due is None or due.reread is None:
+        return False
+    cleared = populated is not None and is_synced(populated) and log is not None
+    return not (cleared and log is not None and log.read.began_at > due.reread)
+
+
+def _unstored(due: Due, result: Settled | None) -> bool:
+    held = result is not None and result.partition.held > 0
+    return held or due.reread is not None or due.changed is not None
+
+
+def _length(log: ExecutionLog, limits: Limits) -> int:
+    return limits.read if log.events is None else len(log.events)
+
+
+def _some(groups: Mapping[int, list[TailRow]], executions: Iterable[int]) -> dict[int, tuple[TailRow, ...]]:
+    return {i: tuple(groups[i]) for i in executions}
+
+
+def _placed(partition: Partition, run: Sequence[TailRow]) -> list[StoredEvent]:
+    return [
+        StoredEvent(seq, row.event, origin="log", seen_at=row.seen_at)
+        for seq, row in enumerate(run, start=partition.head_seq + 1)
+    ]
+
+
+def _lane_label(lane: str) -> str:
+    return lane.partition(":")[0]

@@ -1,0 +1,500 @@
+"""Every setting of the sidecar: name, default, unit, bound.
+
+The environment is read once; the result is frozen.  A gate is on only when its text says so;
+a number outside its bounds, or a text that is no number, stops the start and names the
+variable.  Secrets are in no `repr` and in no message: an error names the variable, never its
+content.  Source: spec 8.2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import quote, urlencode
+
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sidecar.core.due import SECOND, Windows
+from sidecar.errors import ConfigError
+
+PREFIX: Final = "NOETL_CHAIN_"
+DEFAULT_STORE: Final = "sqlite:////data/noetl-chain/chain.db"
+
+RESERVED: Final = frozenset(
+    PREFIX + name
+    for name in (
+        "ACCEPT_COVERAGE",
+        "ACCEPT_EXECUTIONS",
+        "ACCEPT_HOURS",
+        "API_BIND",
+        "API_TOKEN",
+        "API_TOKEN_FILE",
+        "AUDIT_ROUND_S",
+        "AUDIT_SHARE",
+        "EVIDENCE_MAX_BYTES",
+        "EXCLUDE",
+        "GOSSIP_KEY_FILE",
+        "INVARIANT_WINDOW_H",
+        "RETAIN_DAYS",
+        "STORE_REPLICAS",
+    )
+)
+"""Names kept for later versions.  Set today they change nothing, and the start says so."""
+
+
+class Reading(StrEnum):
+    """What the environment says about one gate.  Only ON is on."""
+
+    ABSENT = "absent"
+    ON = "on"
+    OFF = "off"
+    UNRECOGNISED = "unrecognised"
+
+
+class Arming(StrEnum):
+    """Whether the gates fit together."""
+
+    OFF = "off"
+    ARMED = "armed"
+    PARTIAL = "partial"
+
+
+_ON: Final = frozenset({"1", "true", "yes", "on"})
+_OFF: Final = frozenset({"0", "false", "no", "off", ""})
+
+
+def reading(text: object) -> Reading:
+    """Read a gate's text.  A text that is neither on nor off is never on.  Source: spec 8.2."""
+    if isinstance(text, Reading):
+        return text
+    word = str(text).strip().lower()
+    if word in _ON:
+        return Reading.ON
+    return Reading.OFF if word in _OFF else Reading.UNRECOGNISED
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Where a listener listens; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_PORT_MAX: Final = 65535
+DEFAULT_METRICS_BIND: Final = Bind("0.0.0.0", 9109)  # noqa: S104 - the scraper is another machine
+
+
+def bind(text: object) -> Bind:
+    """Read `host:port`, `[v6]:port`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(text, Bind):
+        return text
+    host, colon, port = str(text).strip().rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
+        raise ValueError("write it as host:port")
+    return Bind(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
+
+
+def identifier(text: object) -> str:
+    """A Postgres name of letters, digits, `_` and `$`; it is still quoted where it is used.
+
+    Raises:
+        ValueError: it is none.
+    """
+    name = str(text)
+    if _IDENTIFIER.fullmatch(name) is None:
+        raise ValueError("not a plain Postgres identifier of at most 63 letters, digits, _ or $")
+    return name
+
+
+def store_url(text: object) -> str:
+    """A store's URL; a path becomes `sqlite:///` and its absolute form.
+
+    Raises:
+        ValueError: empty, or a scheme that is no store's.
+    """
+    place = str(text).strip()
+    if not place:
+        raise ValueError("it is empty")
+    if place.startswith(("sqlite:///", "postgresql://", "postgres://")):
+        return place
+    if "://" in place or place.startswith("sqlite:"):
+        raise ValueError("write a path, sqlite:///PATH or postgresql://…")
+    return "sqlite:///" + os.path.abspath(place)
+
+
+def _lower(text: object) -> object:
+    return text.strip().lower() if isinstance(text, str) else text
+
+
+def _unset_if_empty(text: object) -> object:
+    return None if text == "" else text
+
+
+def _integer(text: object) -> object:
+    """Take decimal digits only; pydantic alone would also read `1_000` and `5.0`."""
+    if isinstance(text, str):
+        if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text, re.ASCII) is None:
+            raise ValueError("not an integer")
+        return int(text)
+    return text
+
+
+def _seconds(text: object) -> object:
+    """Take a decimal number only, not `inf`, `1e3` or `5s`."""
+    if isinstance(text, str):
+        if re.fullmatch(r"\s*[+-]?[0-9]{1,19}(\.[0-9]{1,9})?\s*", text, re.ASCII) is None:
+            raise ValueError("not a number of seconds")
+        return float(text)
+    return text
+
+
+Gate = Annotated[Reading, BeforeValidator(reading)]
+Text = Annotated[str | None, BeforeValidator(_unset_if_empty)]
+Secret = Annotated[SecretStr | None, BeforeValidator(_unset_if_empty)]
+File = Annotated[Path | None, BeforeValidator(_unset_if_empty)]
+Int = Annotated[int, BeforeValidator(_integer)]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
+
+
+def _var(name: str, default: Any = None, **bounds: Any) -> Any:
+    """A field read from a variable outside our prefix."""
+    return Field(default, validation_alias=AliasChoices(name), **bounds)
+
+
+class Settings(BaseSettings):
+    """All settings.  `load` reads the environment; `Settings.given` takes values only.
+
+    Numbers carry their unit in the name: `_ms` milliseconds, `_s` seconds, `_bytes` bytes.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    # Gates
+    populate: Gate = Field(Reading.ABSENT, description="Write the chain store. Off: no cursor is read.")
+    compare: Gate = Field(Reading.ABSENT, description="Judge what is stored against the log.")
+    serve: Gate = Field(Reading.ABSENT, description="Let others read chains from the store.")
+    cert: Gate = Field(Reading.ABSENT, description="Build chain certificates.")
+    advance: Gate = Field(Reading.ABSENT, description="Give a second opinion on the advance decision.")
+    rejoin: Gate = Field(Reading.ABSENT, description="Join a restart's second root where it is proven.")
+
+    # The log
+    dsn: Secret = Field(None, repr=False, description="postgresql:// URL of the database with the log.")
+    dsn_file: File = Field(None, repr=False, description="File that holds the URL.")
+    host: Text = _var("POSTGRES_HOST", repr=False, description="Server, when no URL is given.")
+    port: Int = _var("POSTGRES_PORT", 5432, ge=1, le=_PORT_MAX, repr=False, description="Its port.")
+    user: Text = _var("POSTGRES_USER", repr=False, description="Role; one with SELECT on the log is enough.")
+    database: Text = _var("POSTGRES_DATABASE", repr=False, description="Database.")
+    password: Secret = _var("POSTGRES_PASSWORD", repr=False, description="Password.")
+    password_file: File = _var("POSTGRES_PASSWORD_FILE", repr=False, description="File with the password.")
+    sslmode: Text = _var("PGSSLMODE", description="As in libpq: disable … verify-full.")
+    sslrootcert: Text = _var("PGSSLROOTCERT", description="As in libpq: file with trusted roots.")
+    noetl_schema: Annotated[str, BeforeValidator(identifier)] = _var(
+        "NOETL_SCHEMA", "noetl", description="Schema of the event table."
+    )
+    query_timeout_s: Seconds = Field(10, ge=0.1, le=3600, description="Deadline of one query.")
+    read_limit: Int = Field(
+        10_000,
+        ge=1,
+        le=10_000_000,
+        description="Rows of one execution's read; as many or more: truncated.",
+    )
+
+    # Tail
+    tail: Annotated[Literal["poll"], BeforeValidator(_lower)] = Field(
+        "poll", description="How the table is followed."
+    )
+    poll_ms: Int = Field(150, ge=10, le=60_000, description="Pause between polls of the live lane.")
+    live_window_s: Seconds = Field(60, ge=1, le=86_400, description="Range of the live lane by created_at.")
+    late_window_s: Seconds = Field(3600, ge=1, le=31_536_000, description="Range of the late lane.")
+    late_poll_s: Seconds = Field(15, ge=0.05, le=3600, description="Pause between polls of the late lane.")
+    sweep_round_s: Seconds = Field(
+        600, ge=0.5, le=86_400, description="Longest time for one round over all partitions."
+    )
+    lookback_s: Seconds = Field(
+        3600, ge=0, le=31_536_000, description="What a store without a work list judges first."
+    )
+    held_rows: Int = Field(
+        1000,
+        ge=1,
+        le=1_000_000,
+        description="Delivered rows of one execution waiting for a predecessor.",
+    )
+    held_rows_total: Int = Field(100_000, ge=1, le=100_000_000, description="The same over all executions.")
+    shard_index: Int = Field(0, ge=0, le=1023, description="The shard of executions to follow.")
+    shard_count: Int = Field(1, ge=1, le=1024, description="Into how many shards they are divided.")
+
+    # Store
+    store: Annotated[str, BeforeValidator(store_url)] = Field(
+        DEFAULT_STORE, repr=False, description="The chain store: a path, or sqlite:///PATH."
+    )
+    store_max_bytes: Int = Field(
+        0, ge=0, le=2**50, description="The store pauses above this size; 0: only when the disk is full."
+    )
+    store_synchronous: Annotated[Literal["normal", "full"], BeforeValidator(_lower)] = Field(
+        "normal", description="SQLite's synchronous. normal: a power cut only makes the tail read again."
+    )
+    store_failure: Annotated[Literal["exit", "stay"], BeforeValidator(_lower)] = Field(
+        "exit", description="When the store cannot be opened: exit with 20, or stay up, off and not ready."
+    )
+
+    # Compare
+    tick_s: Seconds = Field(5, ge=0.05, le=3600, description="Pause between the comparator's ticks.")
+    settle_s: Seconds = Field(
+        120, ge=0, le=86_400, description="An execution that keeps changing is judged at most this often."
+    )
+    dangling_s: Seconds = Field(
+        120, ge=0, le=86_400, description="How long a missing predecessor is pending before it is a refusal."
+    )
+    stale_max_ticks: Int = Field(
+        3, ge=1, le=1000, description="Stale judgements in a row before they are reported as unresolved."
+    )
+
+    # House
+    metrics_bind: Annotated[Bind, NoDecode, BeforeValidator(bind)] = Field(
+        DEFAULT_METRICS_BIND, description="Listener of /livez, /readyz and /metrics."
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        "info", description="Least level that is logged."
+    )
+    log_format: Annotated[Literal["auto", "json", "console"], BeforeValidator(_lower)] = Field(
+        "auto", description="auto: console on a terminal, else json."
+    )
+    pg_bin: File = Field(None, description="Folder with the binaries of the embedded Postgres.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings, env_settings)
+
+    @model_validator(mode="after")
+    def _shard_exists(self) -> Self:
+        if self.shard_index >= self.shard_count:
+            raise ConfigError(
+                f"{variable('shard_index')} must be below {variable('shard_count')}",
+                hint=f"{self.shard_count} shard(s) are numbered from 0",
+            )
+        return self
+
+    @classmethod
+    def given(cls, **values: Any) -> Settings:
+        """Settings from `values` alone; the environment is not read.
+
+        Raises:
+            ConfigError: as `load`.
+        """
+        return _built(_Given, values)
+
+    @property
+    def gates(self) -> dict[str, Reading]:
+        """Every gate and its reading, in the order of the design."""
+        return {name: getattr(self, name) for name in GATES}
+
+    @property
+    def arming(self) -> Arming:
+        """Armed over populate and compare; anything else that is on without them is partial.
+
+        Source: spec 8.2, "Multi-gate arming".
+        """
+        populate, compare = self.populate is Reading.ON, self.compare is Reading.ON
+        if populate and compare:
+            return Arming.ARMED
+        options = (self.serve, self.cert, self.rejoin)
+        if populate or compare or Reading.ON in options:
+            return Arming.PARTIAL
+        return Arming.OFF
+
+    @property
+    def unrecognised(self) -> tuple[str, ...]:
+        """Variables of gates whose text is neither on nor off."""
+        return tuple(variable(name) for name, read in self.gates.items() if read is Reading.UNRECOGNISED)
+
+    @property
+    def windows(self) -> Windows:
+        """The comparator's pauses in the core's unit, microseconds."""
+        return Windows(
+            tick=micros(self.tick_s),
+            settle=micros(self.settle_s),
+            dangling=micros(self.dangling_s),
+            lookback=micros(self.lookback_s),
+            stale_max_ticks=self.stale_max_ticks,
+        )
+
+    def source_dsn(self) -> str:
+        """The URL to connect with, password included.  Files are read at every call.
+
+        Raises:
+            ConfigError: nothing is configured, two sources are, or a file cannot be read.
+        """
+        if self.dsn is not None and self.dsn_file is not None:
+            raise ConfigError(
+                f"{variable('dsn')} and {variable('dsn_file')} are both set", hint="set one of the two"
+            )
+        if self.dsn is not None:
+            return _checked_url(self.dsn.get_secret_value(), variable("dsn"))
+        if self.dsn_file is not None:
+            return _checked_url(_read(self.dsn_file, variable("dsn_file")), variable("dsn_file"))
+        if self.host is None:
+            raise ConfigError(
+                "no connection to the log is configured",
+                hint=f"set {variable('dsn')} (or --dsn, --dsn-file), or POSTGRES_HOST and its companions",
+            )
+        return self._assembled(self.host)
+
+    def _assembled(self, host: str) -> str:
+        """Every part goes into the query string, so that none has to be escaped twice."""
+        parts = {
+            "host": host,
+            "port": str(self.port),
+            "user": self.user,
+            "password": self._password(),
+            "database": self.database,
+            "sslmode": self.sslmode,
+            "sslrootcert": self.sslrootcert,
+        }
+        given = {name: value for name, value in parts.items() if value is not None}
+        return "postgresql:///?" + urlencode(given, quote_via=quote)
+
+    def _password(self) -> str | None:
+        if self.password is not None and self.password_file is not None:
+            raise ConfigError(
+                "POSTGRES_PASSWORD and POSTGRES_PASSWORD_FILE are both set", hint="set one of the two"
+            )
+        if self.password_file is not None:
+            return _read(self.password_file, "POSTGRES_PASSWORD_FILE")
+        return None if self.password is None else self.password.get_secret_value()
+
+
+class _Given(Settings):
+    """Settings that look at no environment."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+GATES: Final = ("populate", "compare", "serve", "cert", "advance", "rejoin")
+
+
+def load(*, dsn: str | None = None, dsn_file: str | None = None, store: str | None = None) -> Settings:
+    """Read the environment; a command-line option stands above its variable.
+
+    `--dsn` and `--dsn-file` each put aside both variables.
+
+    Raises:
+        ConfigError: a variable has no readable value; the message names it.
+    """
+    values: dict[str, Any] = {}
+    if dsn is not None and dsn_file is not None:
+        raise ConfigError("--dsn and --dsn-file are both given", hint="give one of the two")
+    if dsn is not None or dsn_file is not None:
+        values |= {"dsn": dsn, "dsn_file": dsn_file}
+    if store is not None:
+        values["store"] = store_option(store)
+    return _built(Settings, values)
+
+
+def store_option(text: str) -> str:
+    """The URL behind `--store`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return store_url(text)
+    except ValueError as error:
+        raise ConfigError(f"--store: {error}") from None
+
+
+def variable(field: str) -> str:
+    """The environment variable of a field."""
+    alias = Settings.model_fields[field].validation_alias
+    if isinstance(alias, AliasChoices):
+        return str(alias.choices[0])
+    return PREFIX + field.upper()
+
+
+def unknown(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Variables with our prefix that change nothing: misspelt, or kept for later versions."""
+    ours = {variable(field) for field in Settings.model_fields}
+    names = os.environ if environ is None else environ
+    return tuple(sorted(name for name in names if name.startswith(PREFIX) and name not in ours))
+
+
+def micros(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def _built(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
+    try:
+        return cls(**values)
+    except ValidationError as error:
+        raise ConfigError(_named(error), hint="see docs/configuration.md for units and bounds") from None
+
+
+def _named(error: ValidationError) -> str:
+    """One line that names each variable and what is wrong with it, never its content."""
+    problems: Iterable[str] = (
+        f"{_where(problem['loc'])}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors(include_input=False, include_context=False, include_url=False)
+    )
+    return "; ".join(problems)
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    name = str(location[0]) if location else "settings"
+    return variable(name) if name in Settings.model_fields else name.upper()
+
+
+def _checked_url(text: str, name: str) -> str:
+    if not text.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(f"{name} does not hold a postgresql:// URL")
+    return text
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"the file of {name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the file of {name} is no UTF-8 text") from None
+    if not text:
+        raise ConfigError(f"the file of {name} is empty")
+    return text

@@ -1,0 +1,295 @@
+"""Every series this program exports, all present at 0 from the first scrape.
+
+The engine counts nothing.  `app` turns outcomes into calls on `Metrics`, which owns its
+registry, so that two sidecars in one process (the tests, the demo) never share a number.
+Label values are closed sets; a value outside its set is our bug and raises.
+Source: spec 3.8, 8.1; docs/metrics.md lists every series.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection, Mapping
+from itertools import product
+from typing import Final, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from sidecar import __version__
+from sidecar.core.verdict import NOT_ELIGIBLE, Kind, Verdict
+from sidecar.errors import invariant
+from sidecar.settings import GATES, Arming, Reading
+
+POPULATE_OUTCOMES: Final = (
+    "opened",
+    "open_failed",
+    "in_sync",
+    "extended",
+    "diverged",
+    "stale_log",
+    "stale_log_unresolved",
+    "log_read_failed",
+    "log_truncated",
+    "populate_failed",
+    "guarded_read_refused",
+    "guarded_read_failed",
+    "length_disagreement",
+    "multiple_roots",
+    "no_root",
+    "fork",
+    "dangling_prev",
+    "unreachable",
+    "duplicate_event",
+    "store_gap",
+    "log_pruned",
+)
+"""The reference's 18 and three of ours.  Source: spec 3.8."""
+
+VERDICTS: Final = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.BEHIND)
+KINDS: Final = tuple(kind.value for kind in Kind)
+LANES: Final = ("live", "late", "sweep", "wal")
+FINDERS: Final = (*LANES, "comparator")
+WAYS: Final = ("extend", "populate")
+DUE_REASONS: Final = ("reread", "changed", "label", "terminal", "retry", "rows")
+WINDOWS: Final = ("5m", "1h", "24h", "start")
+AUTHORITY_STATES: Final = ("not_populated", "authoritative")
+UNJUDGED: Final = "unjudged"
+UNCOVERED: Final = (
+    *(
+        verdict.value
+        for verdict in Verdict
+        if verdict not in NOT_ELIGIBLE | {Verdict.MATCH, Verdict.MATCH_REJOINED, Verdict.BEHIND}
+    ),
+    UNJUDGED,
+)
+"""The verdicts that are eligible and not covered, and the wait for a first one.  Source: spec 3.6."""
+
+_LAG_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+_WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+# A `_created` series beside every counter would double their number and say nothing.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it untyped
+
+
+class Metrics:
+    """The registry and one small method for every thing that can happen."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self._feed_series()
+        self._store_series()
+        self._comparator_series()
+        self._coverage_series()
+        self._house_series()
+
+    # The feed
+
+    def tail_rows(self, lane: str, count: int) -> None:
+        """`count` rows were first seen by `lane` (or by the comparator's own read)."""
+        _child(self._tail_rows, lane, FINDERS).inc(count)
+
+    def polled(self, lane: str, *, at: float, horizon_age: float) -> None:
+        """A poll of `lane` was stored.
+
+        Args:
+            at: Seconds since 1970 UTC.
+            horizon_age: Seconds since this lane's horizon last advanced, Postgres's clock.
+        """
+        _child(self._last_poll, lane, LANES).set(at)
+        self.horizon_age(lane, horizon_age)
+
+    def horizon_age(self, lane: str, seconds: float) -> None:
+        _child(self._horizon_age, lane, LANES).set(seconds)
+
+    def lag(self, seconds: float) -> None:
+        """One row: `ingest_time` to stored, Postgres's clock; a clock ahead of itself counts as 0."""
+        self._lag.observe(max(0.0, seconds))
+
+    def fed(self, way: str, count: int) -> None:
+        """`count` executions of a batch went this way."""
+        _child(self._feed, way, WAYS).inc(count)
+
+    def populate(self, outcome: str, count: int = 1) -> None:
+        """`count` populate calls ended so."""
+        _child(self._populate, outcome, POPULATE_OUTCOMES).inc(count)
+
+    def authority(self, state: str, count: int = 1) -> None:
+        """The store was asked for its authority and said so."""
+        _child(self._authority, state, AUTHORITY_STATES).inc(count)
+
+    # The store
+
+    def store_size(self, *, used: int, free: int, wal: int) -> None:
+        """Bytes: the database, what its file system has left, the write-ahead log."""
+        self._store_bytes.set(used)
+        self._store_free_bytes.set(free)
+        self._store_wal_bytes.set(wal)
+
+    def paused(self, yes: bool) -> None:
+        """Whether the store has stopped taking rows until there is space again."""
+        self._paused.set(yes)
+
+    # The comparator
+
+    def verdict(self, label: str) -> None:
+        """One judgement."""
+        _child(self._verdict, label, VERDICTS).inc()
+
+    def divergence(self, kind: str) -> None:
+        """One kind of one execution, counted once until a match clears it."""
+        _child(self._divergence, kind, KINDS).inc()
+
+    def events_compared(self, count: int) -> None:
+        self._compared.inc(count)
+
+    def tick(self, seconds: float, *, at: float) -> None:
+        """A tick ended.
+
+        Args:
+            seconds: How long it took.
+            at: Seconds since 1970 UTC.
+        """
+        self._tick.observe(seconds)
+        self._last_tick.set(at)
+
+    def log_read(self, seconds: float) -> None:
+        """One log read of the comparator."""
+        self._log_read.observe(seconds)
+
+    def due(self, counts: Mapping[str, int]) -> None:
+        """Entries of the work list by reason; a reason that is not named has none."""
+        for reason in _known(counts, DUE_REASONS):
+            self._due.labels(reason).set(counts.get(reason, 0))
+
+    def oldest(self, *, pending_seconds: float, dangling_seconds: float) -> None:
+        """Age of the oldest open question; 0: none."""
+        self._oldest_pending.set(pending_seconds)
+        self._oldest_dangling.set(dangling_seconds)
+
+    def coverage(
+        self,
+        window: str,
+        *,
+        covered_executions: int,
+        eligible_executions: int,
+        covered_events: int,
+        eligible_events: int,
+        uncovered: Mapping[str, int],
+    ) -> None:
+        """What was compared in `window`, beside what could have been.
+
+        Args:
+            uncovered: Eligible and not covered executions by verdict; not named means none.
+        """
+        _child(self._covered_executions, window, WINDOWS).set(covered_executions)
+        self._eligible_executions.labels(window).set(eligible_executions)
+        self._covered_events.labels(window).set(covered_events)
+        self._eligible_events.labels(window).set(eligible_events)
+        for verdict in _known(uncovered, UNCOVERED):
+            self._uncovered.labels(window, verdict).set(uncovered.get(verdict, 0))
+
+    def observed(self, seconds: float) -> None:
+        """How long executions have been watched."""
+        self._observation.set(seconds)
+
+    # The house
+
+    def gates(self, readings: Mapping[str, Reading], arming: Arming) -> None:
+        """What the environment said, and what it comes to."""
+        for gate in _known(readings, GATES):
+            for reading in Reading:
+                self._gate.labels(gate, reading).set(readings[gate] is reading)
+        for state in Arming:
+            self._arming.labels(state).set(state is arming)
+
+    # The series
+
+    def _feed_series(self) -> None:
+        self._tail_rows = self._counter("tail_rows", "Rows by the lane that first saw them", lane=FINDERS)
+        self._last_poll = self._gauge(
+            "tail_last_poll_timestamp_seconds", "When a poll was last stored; 0 = never", lane=LANES
+        )
+        self._horizon_age = self._gauge(
+            "tail_horizon_age_seconds", "Time since the lane's horizon last advanced", lane=LANES
+        )
+        self._lag = self._histogram("tail_lag_seconds", "ingest_time to stored", _LAG_BUCKETS)
+        self._feed = self._counter("feed", "Executions of batches by how they were stored", way=WAYS)
+        self._populate = self._counter("populate", "Populate calls by outcome", outcome=POPULATE_OUTCOMES)
+        self._authority = self._counter("authority", "Authority answers", state=AUTHORITY_STATES)
+
+    def _store_series(self) -> None:
+        self._store_bytes = self._gauge("store_bytes", "Size of the chain store")
+        self._store_free_bytes = self._gauge("store_free_bytes", "Space left on its file system")
+        self._store_wal_bytes = self._gauge("store_wal_bytes", "Size of its write-ahead log")
+        self._paused = self._gauge("store_paused", "1 while the store takes no rows")
+
+    def _comparator_series(self) -> None:
+        self._verdict = self._counter("shadow_verdict", "Judgements by verdict", verdict=VERDICTS)
+        self._divergence = self._counter("shadow_divergence", "Divergences by kind", kind=KINDS)
+        self._compared = self._counter("shadow_events_compared", "Events compared")
+        self._tick = self._histogram("shadow_tick_seconds", "Time of one tick", _WORK_BUCKETS)
+        self._log_read = self._histogram("shadow_log_read_seconds", "Time of one log read", _WORK_BUCKETS)
+        self._last_tick = self._gauge(
+            "shadow_last_tick_timestamp_seconds", "When the last tick ended; 0 = never"
+        )
+        self._due = self._gauge("due_executions", "Executions that wait for a verdict", reason=DUE_REASONS)
+        self._oldest_pending = self._gauge("shadow_oldest_pending_seconds", "Age of the oldest pending one")
+        self._oldest_dangling = self._gauge(
+            "shadow_oldest_dangling_seconds", "Age of the oldest missing predecessor"
+        )
+
+    def _coverage_series(self) -> None:
+        gauge, each = self._gauge, WINDOWS
+        self._covered_executions = gauge("shadow_covered_executions", "Executions that matched", window=each)
+        self._eligible_executions = gauge("shadow_eligible_executions", "Executions that could", window=each)
+        self._covered_events = gauge("shadow_covered_events", "Events of those that matched", window=each)
+        self._eligible_events = gauge("shadow_eligible_events", "Events of those that could", window=each)
+        self._uncovered = gauge(
+            "shadow_uncovered_executions",
+            "Eligible executions that are not covered, by verdict",
+            window=each,
+            verdict=UNCOVERED,
+        )
+        self._observation = gauge("shadow_observation_seconds", "How long executions have been watched")
+
+    def _house_series(self) -> None:
+        self._gate = self._gauge(
+            "gate_info", "1 at what the environment says of a gate", gate=GATES, reading=tuple(Reading)
+        )
+        self._arming = self._gauge("arming", "1 at what the gates come to", state=tuple(Arming))
+        build = self._gauge("build_info", "1", version=(__version__,), python=(platform.python_version(),))
+        build.labels(__version__, platform.python_version()).set(1)
+
+    def _counter(self, name: str, text: str, **labels: Collection[str]) -> Counter:
+        counter = Counter(f"noetl_chain_{name}", text, tuple(labels), registry=self.registry)
+        _pin(counter, labels)
+        return counter
+
+    def _gauge(self, name: str, text: str, **labels: Collection[str]) -> Gauge:
+        gauge = Gauge(f"noetl_chain_{name}", text, tuple(labels), registry=self.registry)
+        _pin(gauge, labels)
+        return gauge
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"noetl_chain_{name}", text, buckets=buckets, registry=self.registry)
+
+
+Labelled = TypeVar("Labelled", Counter, Gauge)
+
+
+def _child(metric: Labelled, value: str, allowed: Collection[str]) -> Labelled:
+    invariant(value in allowed, f"{value!r} is not one of a closed set of label values")
+    return metric.labels(value)
+
+
+def _known(values: Mapping[str, object], allowed: Collection[str]) -> Collection[str]:
+    """All of `allowed`; a key outside it is our bug."""
+    invariant(values.keys() <= set(allowed), "a count under a label outside its closed set")
+    return allowed
+
+
+def _pin(metric: Counter | Gauge, labels: Mapping[str, Collection[str]]) -> None:
+    """Create every child, so that 0 and "never wired" do not look alike."""
+    if labels:
+        for values in product(*labels.values()):
+            metric.labels(*values)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sidecar.core.verdict import RETRY, Verdict
+from sidecar.core.verdict import PENDING, RETRY, Verdict
 
 SECOND: Final = 1_000_000
 RETRY_PAUSE_MAX: Final = 300 * SECOND
@@ -32,8 +32,9 @@ class Due:
     """One entry of the work list.
 
     `reread`, `changed`, `labelled` and `terminal_seen` hold the time they were set, None
-    when they are not.  `pending_key` names the open question of a pending verdict,
-    `pending_since` when it was first seen; `tries` counts retry verdicts in a row.
+    when they are not; each makes the entry due at once until a verdict whose log read began
+    later.  `pending_key` names the open question of a pending verdict, `pending_since` when it
+    was first seen: failed reads in between leave both.  `tries` counts retry verdicts in a row.
     """
 
     execution_id: int
@@ -48,12 +49,6 @@ class Due:
     pending_since: int | None = None
     tries: int = 0
 
-    @property
-    def at_once(self) -> bool:
-        """Whether the next tick must judge it, whatever `due_at` says."""
-        marks = (self.reread, self.changed, self.labelled, self.terminal_seen)
-        return any(mark is not None for mark in marks)
-
 
 @dataclass(frozen=True, slots=True)
 class News:
@@ -64,6 +59,11 @@ class News:
     reread: bool = False
     changed: bool = False
     labelled: bool = False
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the next tick must judge it."""
+        return self.reread or self.changed or self.labelled or self.terminal
 
 
 def noted(
@@ -95,7 +95,7 @@ def noted(
         terminal_seen=now if news.terminal else due.terminal_seen,
         last_row_at=now if news.rows else due.last_row_at,
     )
-    return replace(noted, due_at=min(noted.due_at, now)) if noted.at_once else noted
+    return replace(noted, due_at=min(noted.due_at, now)) if news.at_once else noted
 
 
 def _set(mark: int | None, wanted: bool, now: int) -> int | None:
@@ -121,26 +121,40 @@ def judged(
 
     Source: spec 2.12 ("Flags", "final", "retry").
     """
-    if verdict in RETRY:
-        tries = due.tries + 1
-        at = now + min(windows.tick * 2 ** min(due.tries, 30), RETRY_PAUSE_MAX)
-        if verdict is Verdict.PENDING_VISIBILITY and pending_since is not None:
-            at = min(at, max(now, pending_since + windows.dangling))
-        return replace(due, tries=tries, due_at=at, pending_key=pending_key, pending_since=pending_since)
-    left = replace(
+    marked = any(mark is not None and mark > read_began_at for mark in _marks(due))
+    # These two ask for one verdict, of whatever kind, on a read that began after them.
+    due = replace(
         due,
-        changed=_later(due.changed, read_began_at),
         labelled=_later(due.labelled, read_began_at),
         terminal_seen=_later(due.terminal_seen, read_began_at),
+    )
+    if verdict in RETRY:
+        if verdict in PENDING:
+            due = replace(due, pending_key=pending_key, pending_since=pending_since)
+        at = now if marked else _next_try(due, verdict, now, windows)
+        return replace(due, tries=due.tries + 1, due_at=at)
+    rows_came = due.last_row_at is not None and due.last_row_at > read_began_at
+    if not marked and not rows_came:
+        return None
+    return replace(
+        due,
+        changed=_later(due.changed, read_began_at),
         tries=0,
         pending_key=None,
         pending_since=None,
+        due_at=now if marked else now + windows.settle,
     )
-    rows_came = due.last_row_at is not None and due.last_row_at > read_began_at
-    reread_came = due.reread is not None and due.reread > read_began_at
-    if not rows_came and not reread_came and left.changed is None:
-        return None
-    return replace(left, due_at=now if left.at_once else now + windows.settle)
+
+
+def _marks(due: Due) -> tuple[int | None, ...]:
+    return due.reread, due.changed, due.labelled, due.terminal_seen
+
+
+def _next_try(due: Due, verdict: Verdict, now: int, windows: Windows) -> int:
+    at = now + min(windows.tick << min(due.tries, 30), RETRY_PAUSE_MAX)
+    if verdict is Verdict.PENDING_VISIBILITY and due.pending_since is not None:
+        return min(at, max(now, due.pending_since + windows.dangling))
+    return at
 
 
 def _later(mark: int | None, than: int) -> int | None:

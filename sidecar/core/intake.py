@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
 from sidecar.core.horizon import TailRow
+from sidecar.core.links import Forked, MultipleRoots
 
 Pool = Mapping[int, TailRow]
 """Delivered rows of one execution that are not stored, by event_id."""
@@ -86,7 +88,8 @@ def advance(
         stored: By event_id, every stored event that a pooled row names as its predecessor.
         stored_rows: How many event rows the store holds of this execution.
         max_seq: The greatest stored exec_seq, 0 for none.
-        epoch: The server's epoch of the poll or log read at hand.
+        epoch: The server's epoch of the poll or log read at hand.  Only rows that were seen in
+            it extend: one seen in an ended epoch may have been lost with it.
         reread: The execution's log must be read again.
         read_limit: A chain is extended up to `read_limit` - 1 rows.
 
@@ -95,18 +98,10 @@ def advance(
     rows = tuple(pool.values())
     if not rows:
         return Advance()
-    successors: dict[int, TailRow] = {}
-    for row in rows:
-        prev = row.event.prev_event_id
-        if prev is None:
-            if partition.head_seq > 0:
-                return Advance(left=rows, label="multiple_roots")
-            continue
-        predecessor = stored.get(prev)
-        behind_head = predecessor is not None and predecessor.exec_seq < partition.head_seq
-        if behind_head or prev in successors:
-            return Advance(left=rows, label="fork")
-        successors[prev] = row
+    successors = _successors(rows)
+    label = _label(partition, rows, successors, stored)
+    if label is not None:
+        return Advance(left=rows, label=label)
 
     if partition.head_seq == 0:
         return Advance(left=rows, wants_read=_fills_a_gap(rows, successors))
@@ -122,11 +117,37 @@ def advance(
         return Advance(left=rows)
     if epoch is None or partition.head_epoch != epoch:
         return Advance(left=rows, wants_read=True)
-    room = max(0, read_limit - 1 - partition.head_seq)
-    taken = run[:room]
+    current = tuple(takewhile(lambda row: row.epoch == epoch, run))
+    # Beyond the limit no read could help: it would be truncated, and the comparator says so.
+    taken = current[: max(0, read_limit - 1 - partition.head_seq)]
     standing = {row.event.event_id for row in taken}
     left = tuple(row for row in rows if row.event.event_id not in standing)
-    return Advance(run=taken, left=left, wants_read=len(taken) < len(run))
+    return Advance(run=taken, left=left, wants_read=len(current) < len(run))
+
+
+def _successors(rows: Iterable[TailRow]) -> dict[int, list[TailRow]]:
+    successors: dict[int, list[TailRow]] = {}
+    for row in rows:
+        if row.event.prev_event_id is not None:
+            successors.setdefault(row.event.prev_event_id, []).append(row)
+    return successors
+
+
+def _label(
+    partition: Partition,
+    rows: Iterable[TailRow],
+    successors: Mapping[int, list[TailRow]],
+    stored: Mapping[int, StoredEvent],
+) -> str | None:
+    """Step 3, in the order of spec 2.7, so that the order of arrival does not choose the label."""
+    if partition.head_seq > 0 and any(row.event.prev_event_id is None for row in rows):
+        return MultipleRoots.label
+    for prev, named_by in successors.items():
+        predecessor = stored.get(prev)
+        behind_head = predecessor is not None and predecessor.exec_seq < partition.head_seq
+        if behind_head or len(named_by) > 1:
+            return Forked.label
+    return None
 
 
 def _would_answer(partition: Partition, stored_rows: int) -> bool:
@@ -137,18 +158,18 @@ def _would_answer(partition: Partition, stored_rows: int) -> bool:
     )
 
 
-def _fills_a_gap(rows: tuple[TailRow, ...], successors: Mapping[int, TailRow]) -> bool:
+def _fills_a_gap(rows: Iterable[TailRow], successors: Mapping[int, list[TailRow]]) -> bool:
     # Nothing of this execution is stored: its log was refused once, and is worth reading
     # again when a root came, or a row that a waiting one names.
     return any(row.event.prev_event_id is None or row.event.event_id in successors for row in rows)
 
 
-def _run(head: int | None, successors: Mapping[int, TailRow]) -> tuple[TailRow, ...]:
+def _run(head: int | None, successors: Mapping[int, list[TailRow]]) -> tuple[TailRow, ...]:
+    # Every row leaves `rest` when it is taken, so the walk ends whatever the links are.
+    rest = {prev: named_by[0] for prev, named_by in successors.items()}
     run: list[TailRow] = []
-    seen: set[int] = set()
     at = head
-    while at is not None and at not in seen and (row := successors.get(at)) is not None:
-        seen.add(at)
+    while at is not None and (row := rest.pop(at, None)) is not None:
         run.append(row)
         at = row.event.event_id
     return tuple(run)

@@ -241,7 +241,7 @@ def _refused(label: str) -> Verdict:
 def _of_refusal(hold: Hold, outcome: Refused, windows: Windows) -> _Finding:
     final = next(_of_plan(outcome))
     question = _open_question(hold.populated.order)
-    if question is None or final.verdict is Verdict.REFUSED_STORE_GAP:
+    if question is None:
         return final
     asked_before = hold.due is not None and hold.due.pending_key == question
     since = hold.due.pending_since if hold.due is not None and asked_before else hold.first_saw

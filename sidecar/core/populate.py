@@ -162,6 +162,7 @@ def _in_sync(partition: Partition, outcome: InSync, log: Sequence[Event], read: 
     first, last = log[0], log[-1]
     new = log[len(log) - outcome.appended :]
     same_head = not outcome.appended and read.epoch is not None and partition.head_epoch == read.epoch
+    known = partition.head_anchor if same_head else None
     return replace(
         partition,
         parent_execution_id=first.parent_execution_id,
@@ -172,7 +173,7 @@ def _in_sync(partition: Partition, outcome: InSync, log: Sequence[Event], read: 
         # An InSync confirms the head in the read's epoch; an anchor already known for that
         # head and epoch is the earlier, stronger one.
         head_epoch=read.epoch,
-        head_anchor=partition.head_anchor if same_head else read.anchor,
+        head_anchor=read.anchor if known is None else known,
         terminal=partition.terminal or any(event.is_terminal for event in new),
         revoked_reason=None,
         revoked_at=None,

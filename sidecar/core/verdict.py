@@ -58,6 +58,9 @@ class Kind(StrEnum):
     SECOND_WRITER = "second_writer"
 
 
+PENDING: Final = frozenset({Verdict.PENDING_VISIBILITY, Verdict.PENDING_STALE, Verdict.PENDING_SETTLE})
+"""Verdicts that keep a question open; they publish no kind."""
+
 RETRY: Final = frozenset(
     {
         Verdict.PENDING_VISIBILITY,

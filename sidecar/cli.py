@@ -1,0 +1,269 @@
+"""The commands.  Options in, one call into `app`, an exit code out.
+
+Nothing heavy is imported before a command runs, so that `--help` answers at once.  One place
+turns failures into a line on stderr and an exit code; only our own bugs show a stack trace.
+Machine output goes to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from sidecar import __version__
+from sidecar.core.event import ID_MAX, ID_MIN
+from sidecar.errors import ConfigError, InvariantError, SidecarError
+
+if TYPE_CHECKING:  # pydantic-settings takes longer to import than the rest together
+    from sidecar.settings import Settings
+
+SETTLE_ON_TERMINAL_S: Final = 5.0
+INTERRUPTED: Final = 130
+
+cli = typer.Typer(
+    name="noetl-chain",
+    help="Follow noetl.event, feed a chain store, show how often they disagreed and how much was compared.",
+    epilog=(
+        "Exit codes: 0 good, 1 findings, 2 usage or configuration, 3 incomplete, "
+        "10 Postgres unavailable, 20 store unusable."
+    ),
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+Dsn = Annotated[
+    str | None,
+    typer.Option("--dsn", metavar="URL", help="postgresql:// URL of the log. [NOETL_CHAIN_DSN]"),
+]
+DsnFile = Annotated[
+    str | None,
+    typer.Option("--dsn-file", metavar="FILE", help="File with that URL. [NOETL_CHAIN_DSN_FILE]"),
+]
+Store = Annotated[
+    str | None,
+    typer.Option("--store", metavar="PATH|URL", help="The chain store. [NOETL_CHAIN_STORE]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+@cli.command()
+def run(dsn: Dsn = None, dsn_file: DsnFile = None, store: Store = None) -> None:
+    """Follow the log until SIGTERM: the sidecar."""
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import app
+
+    raise typer.Exit(app.main_run(settings))
+
+
+@cli.command()
+def verify(
+    execution: Annotated[
+        list[str] | None,
+        typer.Option("--execution", metavar="ID", help="Only this execution; may be repeated."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="WHEN",
+            help="Only executions with an event since then: 90s, 15m, 2h, 7d, or an ISO 8601 time (UTC).",
+        ),
+    ] = None,
+    settle: Annotated[
+        float | None,
+        typer.Option(
+            "--settle",
+            min=0,
+            max=86_400,
+            metavar="S",
+            help="Seconds after which what is pending is read again; 5 on a terminal, else 0.",
+        ),
+    ] = None,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Compare every execution of the log once.
+
+    Without --store a temporary store is filled, read back guarded and compared (the variable
+    NOETL_CHAIN_STORE alone does not count).  With --store that store is opened read-only and
+    compared; it is never written.
+    """
+    executions = tuple(execution_id(text) for text in execution or ())
+    begun = _moment(since)
+    from sidecar.settings import store_option
+
+    opened = None if store is None else store_option(store)
+    settings = _settings(dsn, dsn_file, None)
+    from sidecar import app
+
+    raise typer.Exit(
+        app.main_verify(
+            settings,
+            executions=executions,
+            since=begun,
+            store=opened,
+            settle=_settle(settle),
+            as_json=as_json,
+        )
+    )
+
+
+@cli.command()
+def backfill(as_json: Json = False, dsn: Dsn = None, dsn_file: DsnFile = None, store: Store = None) -> None:
+    """Fill the store from the whole log; started again it goes on where it stopped."""
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import app
+
+    raise typer.Exit(app.main_backfill(settings, as_json=as_json))
+
+
+@cli.command()
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=1, max=86_400, metavar="N", help="Play at most this long."),
+    ] = None,
+    speed: Annotated[
+        float,
+        typer.Option("--speed", min=0.1, max=1000, metavar="X", help="Divide all gaps by this."),
+    ] = 8.0,
+    keep: Annotated[bool, typer.Option("--keep", help="Stay up afterwards, until Ctrl-C.")] = False,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Play recorded logs with planted faults against an embedded Postgres, and judge the judge.
+
+    Exit 1 if a verdict contradicts the ledger of planted faults.
+    """
+    if (dsn, dsn_file, store) != (None, None, None):
+        raise ConfigError(
+            "the demo brings its own Postgres and its own store",
+            hint="leave out --dsn, --dsn-file and --store; use `run` or `verify` on yours",
+        )
+    from sidecar.demo.main import main_demo
+
+    raise typer.Exit(main_demo(seconds=seconds, speed=speed, keep=keep, as_json=as_json))
+
+
+def entry(arguments: Sequence[str]) -> int:
+    """Run one command and say how it ended.
+
+    Returns:
+        The exit code of the design; 130 after Ctrl-C.
+    """
+    try:
+        cli(args=list(arguments), prog_name="noetl-chain")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except InvariantError:
+        raise
+    except SidecarError as failure:
+        return _failed([failure])
+    except BaseExceptionGroup as group:
+        failures = list(_failures(group))
+        if not failures:
+            raise
+        return _failed(failures)
+    return 0
+
+
+def _failures(group: BaseExceptionGroup[BaseException]) -> Iterator[SidecarError]:
+    """The failures in a group; none at all if anything else is in it: that is our bug."""
+    leaves = list(_leaves(group))
+    if all(isinstance(leaf, SidecarError) and not isinstance(leaf, InvariantError) for leaf in leaves):
+        yield from (leaf for leaf in leaves if isinstance(leaf, SidecarError))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for part in group.exceptions:
+        if isinstance(part, BaseExceptionGroup):
+            yield from _leaves(part)
+        else:
+            yield part
+
+
+def _failed(failures: Sequence[SidecarError]) -> int:
+    """One line and one hint for each failure; the first decides the exit code."""
+    for failure in failures:
+        line = " ".join(str(failure).split())
+        print(f"noetl-chain: {line}", file=sys.stderr)  # noqa: T201 - the one place that speaks to people
+        if failure.hint:
+            print(f"  {failure.hint}", file=sys.stderr)  # noqa: T201
+    return failures[0].exit_code
+
+
+def _settings(dsn: str | None, dsn_file: str | None, store: str | None) -> Settings:
+    from sidecar.settings import load
+
+    return load(dsn=dsn, dsn_file=dsn_file, store=store)
+
+
+def _settle(given: float | None) -> float:
+    if given is not None:
+        return given
+    return SETTLE_ON_TERMINAL_S if sys.stdout.isatty() else 0.0
+
+
+_SPAN: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+_UNIT: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment(text: str, *, now: datetime) -> datetime:
+    """The time behind `--since`, in UTC: a span before `now`, or an ISO 8601 time.
+
+    Raises:
+        typer.BadParameter: it is neither, or before the year 1.
+    """
+    span = _SPAN.fullmatch(text.strip())
+    try:
+        if span is not None:
+            return now - timedelta(**{_UNIT[span[2]]: int(span[1])})
+        at = datetime.fromisoformat(text.strip())
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter("write 90s, 15m, 2h, 7d or an ISO 8601 time", param_hint="--since") from None
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else moment(text, now=datetime.now(UTC))
+
+
+def execution_id(text: str) -> int:
+    """A 64-bit id in decimal.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) is None or not ID_MIN <= int(text) <= ID_MAX:
+        raise typer.BadParameter("an execution id is a decimal 64-bit number", param_hint="--execution")
+    return int(text)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"noetl-chain {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the version.")
+    ] = False,
+) -> None:
+    """Common to all commands."""

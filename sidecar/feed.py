@@ -213,9 +213,9 @@ class Feed:
                 self._pools[i] = pool
             self._pooled_rows += len(pool) - len(before)
 
-    def pooled(self, execution_id: int) -> frozenset[int]:
-        """Event ids that wait in the pool of one execution."""
-        return frozenset(self._pools.get(execution_id, ()))
+    def pool(self, execution_id: int) -> Mapping[int, TailRow]:
+        """The delivered, unstored rows of one execution by event id; valid inside a unit."""
+        return self._pools.get(execution_id, {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,17 @@ def judge_read_only(
     return _ruling(findings, execution_id, log_rows, stored_rows)
 
 
+def judge_absent(execution_id: int, resolution: Resolution, *, log_rows: int, stored_rows: int) -> Judgement:
+    """Name the verdict of spec 3.4 step 3, reached before anything was populated.
+
+    Raises:
+        InvariantError: every row was explained; then the log is populated and judged.
+    """
+    findings = list(_of_resolution(resolution))
+    invariant(findings, "explained rows have no verdict of their own")
+    return _ruling(findings, execution_id, log_rows, stored_rows).judgement
+
+
 def _ruling(findings: list[_Finding], execution_id: int, log_rows: int, stored_rows: int) -> Ruling:
     first = min(findings, key=_rank)
     judgement = Judgement(

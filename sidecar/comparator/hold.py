@@ -1,0 +1,213 @@
+"""One hold: populate and guarded read of several executions in one transaction, then verdicts.
+
+Releasing the store between populate and read lets the feed move the chain, and the
+comparison would then be of two instants.  So everything that one verdict rests on happens
+inside one unit: populate, the entry test of spec 3.4, guarded read, comparison, the pool's
+steps, the record.  Source: spec 2.8 (atomicity), 2.12, 3.1-3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sidecar.comparator.record import recorded
+from sidecar.comparator.report import Held, Judged
+from sidecar.core.authority import GuardedRead, Partition, StoredEvent
+from sidecar.core.compare import Comparison, compare
+from sidecar.core.due import Due, News, Windows, judged, noted
+from sidecar.core.due import populated as populated_due
+from sidecar.core.horizon import TailRow
+from sidecar.core.judge import Hold, Ruling, judge, judge_absent
+from sidecar.core.links import DanglingPrev, Ordered
+from sidecar.core.populate import InSync, LogRead, StaleLog
+from sidecar.core.ports import Clock, ExecutionLog, Populated, Unit
+from sidecar.core.resolve import Explained, resolve
+from sidecar.core.settle import Settled
+from sidecar.core.verdict import RETRY, Judgement, Verdict
+
+
+class Pools(Protocol):
+    """The feed, as far as a hold needs it."""
+
+    async def settle(
+        self,
+        unit: Unit,
+        rows: Mapping[int, tuple[TailRow, ...]],
+        logs: Mapping[int, ExecutionLog],
+        populated: Mapping[int, Populated],
+        *,
+        epoch: str | None,
+        now: int,
+    ) -> dict[int, Settled]: ...
+
+    def drop_pool(self, unit: Unit, execution_id: int) -> None: ...
+
+    def pool(self, execution_id: int) -> Mapping[int, TailRow]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HoldUnit:
+    """The transaction of one log read over several executions.
+
+    `entries`: None in the first hold; in the second, the stored rows that were absent at
+    the entry of spec 3.4, and `logs` is then the one re-read.
+    """
+
+    pools: Pools
+    windows: Windows
+    clock: Clock
+    logs: Mapping[int, ExecutionLog]
+    entries: Mapping[int, tuple[StoredEvent, ...]] | None = None
+
+    async def __call__(self, unit: Unit) -> Held:
+        now = self.clock.now()
+        held = Held()
+        resolved = await self._resolved(unit)
+        readable = {i: log for i, log in self.logs.items() if log.events is not None and i not in resolved}
+        populated = await unit.populate(list(readable.values()))
+        if self.entries is None:
+            held.questions = {i: done.absent for i, done in populated.items() if done.absent}
+
+        dues = await unit.due(self.logs.keys())
+        rulings: dict[int, Ruling] = {}
+        for i, log in self.logs.items():
+            if i in resolved:
+                rulings[i] = Ruling(resolved[i])
+            elif log.events is None:
+                rulings[i] = Ruling(Judgement(i, Verdict.LOG_TRUNCATED))
+                held.outcomes["log_truncated"] += 1
+            elif i not in held.questions:
+                rulings[i] = await self._judged(unit, populated[i], log, dues.get(i), now, held)
+        self._count(populated, held)
+
+        epoch = _epoch(self.logs)
+        settled = await self.pools.settle(unit, {}, readable, populated, epoch=epoch, now=now)
+        partitions = await unit.partitions(self.logs.keys())
+        for i, log in self.logs.items():
+            partition = partitions.get(i) or Partition(i)
+            news = settled[i].news if i in settled else News()
+            due = self._read(dues.get(i), populated.get(i), log.read, now)
+            if (ruling := rulings.get(i)) is not None:
+                partition, kinds = recorded(partition, ruling.judgement, now)
+                held.judged.append(Judged(ruling.judgement, kinds))
+                unit.put_partition(partition)
+                self._drop_pool(unit, ruling.judgement)
+                due = self._after(due, ruling, log.read, now)
+            self._save(unit, i, dues.get(i), due, news, partition, now)
+        if epoch is not None:
+            await unit.see_epoch(epoch, now)
+        return held
+
+    async def _resolved(self, unit: Unit) -> dict[int, Judgement]:
+        """Spec 3.4 step 3, before the fresh read's link order is judged or anything is written."""
+        if self.entries is None:
+            return {}
+        epochs = await unit.epochs()
+        resolved: dict[int, Judgement] = {}
+        for i, log in self.logs.items():
+            if log.events is None:
+                continue
+            chain = await unit.chain(i)
+            fresh = {event.event_id for event in log.events}
+            root = (chain or self.entries[i])[0].event.event_id
+            answer = resolve(self.entries[i], fresh, root=root, epochs=epochs)
+            if not isinstance(answer, Explained):
+                resolved[i] = judge_absent(i, answer, log_rows=len(fresh), stored_rows=len(chain))
+        return resolved
+
+    async def _judged(
+        self, unit: Unit, done: Populated, log: ExecutionLog, due: Due | None, now: int, held: Held
+    ) -> Ruling:
+        guarded: GuardedRead | None = None
+        comparison: Comparison | None = None
+        if isinstance(done.outcome, InSync) and isinstance(done.order, Ordered):
+            if not done.written:
+                # Revoked after this log read began: it may not touch the partition.
+                return Ruling(Judgement(log.execution_id, Verdict.POPULATE_FAILED))
+            guarded = await unit.guarded_read(log.execution_id, ignore_held=True)
+            held.authority[done.partition.authority.label] += 1
+            if guarded.events is None:
+                held.outcomes["guarded_read_refused"] += 1
+            else:
+                comparison = compare(guarded.events, done.order.events)
+                held.compared += len(guarded.events)
+        hold = Hold(
+            populated=done,
+            guarded=guarded,
+            comparison=comparison,
+            log_rows=len(log.events or ()),
+            read_began_at=log.read.began_at,
+            now=now,
+            resolution=Explained() if done.absent else None,
+            due=due,
+            first_saw=self._first_saw(done, due),
+        )
+        return judge(hold, self.windows)
+
+    def _first_saw(self, done: Populated, due: Due | None) -> int | None:
+        if isinstance(done.order, DanglingPrev):
+            row = self.pools.pool(done.partition.execution_id).get(done.order.event_id)
+            return None if row is None else row.seen_at
+        return None if due is None else due.first_seen_at
+
+    def _count(self, populated: Mapping[int, Populated], held: Held) -> None:
+        for i, done in populated.items():
+            again = self.entries is not None and isinstance(done.outcome, StaleLog)
+            held.outcomes["stale_log_unresolved" if again else done.outcome.label] += 1
+            if done.written and isinstance(done.outcome, InSync) and isinstance(done.order, Ordered):
+                new = done.order.events[done.outcome.total - done.outcome.appended :]
+                pooled = self.pools.pool(i)
+                held.found += sum(event.event_id not in pooled for event in new)
+
+    def _read(self, due: Due | None, done: Populated | None, read: LogRead, now: int) -> Due | None:
+        if due is None or done is None or not done.written or not isinstance(done.outcome, InSync):
+            return due
+        return populated_due(due, read_began_at=read.began_at, cleared_bar=done.cleared_bar, now=now)
+
+    def _after(self, due: Due | None, ruling: Ruling, read: LogRead, now: int) -> Due | None:
+        if due is None:
+            return None
+        return judged(
+            due,
+            ruling.judgement.verdict,
+            read_began_at=read.began_at,
+            now=now,
+            windows=self.windows,
+            pending_key=ruling.pending_key,
+            pending_since=ruling.pending_since,
+        )
+
+    def _drop_pool(self, unit: Unit, judgement: Judgement) -> None:
+        # After a match what is left in the pool came after the log read and still waits.
+        if judgement.verdict not in RETRY and judgement.verdict is not Verdict.MATCH:
+            self.pools.drop_pool(unit, judgement.execution_id)
+
+    def _save(
+        self,
+        unit: Unit,
+        execution_id: int,
+        before: Due | None,
+        due: Due | None,
+        news: News,
+        partition: Partition,
+        now: int,
+    ) -> None:
+        """What the pool's steps added or labelled is a new change (spec 2.12)."""
+        if news != News():
+            due = noted(
+                due, execution_id, news, now=now, verdict_at=partition.verdict_at, windows=self.windows
+            )
+        if due is None and before is not None:
+            unit.drop_due(execution_id)
+        elif due is not None and due != before:
+            unit.put_due(due)
+
+
+def _epoch(logs: Mapping[int, ExecutionLog]) -> str | None:
+    return next((log.read.epoch for log in logs.values()), None)
+
+
+def by_execution(logs: Sequence[ExecutionLog]) -> dict[int, ExecutionLog]:
+    return {log.execution_id: log for log in logs}

@@ -1,0 +1,127 @@
+"""The comparator's tick: work off what is due, a bounded batch at a time.
+
+The log is read before a hold and never inside one; a hold never waits for Postgres.  A read
+that fails is a verdict of its own and says nothing about the log.  Where stored rows are
+absent from the read, exactly one re-read on the primary follows (spec 3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sidecar.comparator.failed import FailedRead
+from sidecar.comparator.hold import HoldUnit, Pools, by_execution
+from sidecar.comparator.report import TickReport
+from sidecar.core.authority import StoredEvent
+from sidecar.core.due import Windows
+from sidecar.core.ports import ExecutionLog, LogReader, Store, Unit
+from sidecar.errors import SourceError
+
+EXECUTIONS_MAX = 64
+ROWS_MAX = 10_000
+"""What one log read and one hold may take; between two of them the feed has its turn."""
+
+
+class Comparator:
+    """Judges executions of the durable work list."""
+
+    def __init__(self, store: Store, reader: LogReader, pools: Pools, windows: Windows) -> None:
+        self._store = store
+        self._reader = reader
+        self._pools = pools
+        self._windows = windows
+
+    async def tick(self) -> TickReport:
+        """Judge everything that is due now, each execution at most once.
+
+        Raises:
+            StoreError: what was judged before it stands; the rest stays due.
+        """
+        report = TickReport()
+        began = self._store.clock.now()
+        done: set[int] = set()
+        lingering = 0
+        while True:
+            # Entries that were judged in this tick and are due again stand in front.
+            fetched = await self._store.due_now(began, lingering + EXECUTIONS_MAX)
+            fresh = [i for i in fetched if i not in done]
+            lingering = len(fetched) - len(fresh)
+            if not fresh:
+                break
+            batch = await self._bounded(fresh)
+            done.update(batch)
+            await self.judge(batch, report)
+        return report
+
+    async def judge(self, executions: Sequence[int], report: TickReport) -> None:
+        """Read, hold, and where a question is open read once more and hold again."""
+        logs = await self._read(executions, report)
+        if not logs:
+            return
+        held = await self._store.transact(
+            HoldUnit(self._pools, self._windows, self._store.clock, by_execution(logs))
+        )
+        report.add(held)
+        if held.questions:
+            await self._ask_again(held.questions, report)
+
+    async def _ask_again(self, questions: dict[int, tuple[StoredEvent, ...]], report: TickReport) -> None:
+        logs = await self._read(list(questions), report)
+        if not logs:
+            return
+        entries = {log.execution_id: questions[log.execution_id] for log in logs}
+        hold = HoldUnit(self._pools, self._windows, self._store.clock, by_execution(logs), entries)
+        report.add(await self._store.transact(hold))
+
+    async def _read(self, executions: Sequence[int], report: TickReport) -> Sequence[ExecutionLog]:
+        """The logs; executions whose read failed get their verdict here and are left out.
+
+        One execution that cannot be read must not hide the others, so a failed read of many
+        is taken apart; two failures of single reads in a row mean that it is the server.
+        """
+        try:
+            return await self._timed_read(executions, report)
+        except SourceError as error:
+            if len(executions) == 1:
+                await self._failed(executions, error, report)
+                return ()
+        logs: list[ExecutionLog] = []
+        failures = 0
+        for number, execution_id in enumerate(executions):
+            try:
+                logs += await self._timed_read([execution_id], report)
+                failures = 0
+            except SourceError as error:
+                failures += 1
+                rest = executions[number:] if failures == 2 else [execution_id]
+                await self._failed(rest, error, report)
+                if failures == 2:
+                    break
+        return logs
+
+    async def _timed_read(self, executions: Sequence[int], report: TickReport) -> Sequence[ExecutionLog]:
+        began = self._store.clock.now()
+        logs = await self._reader.read(executions)
+        report.reads.append((self._store.clock.now() - began) / 1e6)
+        return logs
+
+    async def _failed(self, executions: Sequence[int], error: SourceError, report: TickReport) -> None:
+        now = self._store.clock.now()
+        report.add(await self._store.transact(FailedRead(tuple(executions), str(error), now, self._windows)))
+
+    async def _bounded(self, executions: Sequence[int]) -> list[int]:
+        """As many from the front as one read may take, by what the store knows of their size."""
+
+        async def sizes(unit: Unit) -> dict[int, int]:
+            partitions = await unit.partitions(executions)
+            return {i: max(partition.rows_seen, partition.head_seq) for i, partition in partitions.items()}
+
+        known = await self._store.transact(sizes)
+        batch: list[int] = []
+        rows = 0
+        for i in executions:
+            rows += known.get(i, 0)
+            if batch and rows > ROWS_MAX:
+                break
+            batch.append(i)
+        return batch

@@ -1,0 +1,32 @@
+"""What one verdict changes in the partition: trust, the verdict itself, what was counted.
+
+A divergence kind is counted once per execution until a match clears it; this is the one
+place in the program where that is decided.  Source: spec 2.9, 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sidecar.core.authority import Partition, revoked
+from sidecar.core.judge import REVOKING
+from sidecar.core.verdict import Judgement, Kind, Verdict
+
+COUNTED = frozenset({Verdict.DIVERGENT, Verdict.SECOND_WRITER})
+
+
+def recorded(partition: Partition, judgement: Judgement, now: int) -> tuple[Partition, tuple[Kind, ...]]:
+    """The partition after its verdict, and the kinds that are to be counted now."""
+    verdict = judgement.verdict
+    if verdict in REVOKING:
+        partition = revoked(partition, verdict, now)
+    if verdict is Verdict.LOG_PRUNED:
+        partition = replace(partition, held=0)
+    counted = partition.counted_kinds
+    new: tuple[Kind, ...] = ()
+    if verdict is Verdict.MATCH:
+        counted = frozenset[str]()
+    elif verdict in COUNTED:
+        new = tuple(kind for kind in judgement.kinds if kind not in counted)
+        counted = counted | {kind.value for kind in new}
+    return replace(partition, verdict=verdict.value, verdict_at=now, counted_kinds=counted), new

@@ -1,0 +1,52 @@
+"""What the comparator found: plain values for telemetry and people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sidecar.core.authority import StoredEvent
+from sidecar.core.verdict import Judgement, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One recorded verdict.  `new_kinds`: those not counted since the last match."""
+
+    judgement: Judgement
+    new_kinds: tuple[Kind, ...]
+
+
+@dataclass(slots=True)
+class Held:
+    """What one hold came to.
+
+    `questions`: executions with stored rows that the log read lacked; they have no verdict
+    yet (spec 3.4).  `found`: rows that no lane had delivered.
+    """
+
+    judged: list[Judged] = field(default_factory=list)
+    questions: dict[int, tuple[StoredEvent, ...]] = field(default_factory=dict)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    authority: Counter[str] = field(default_factory=Counter)
+    found: int = 0
+    compared: int = 0
+
+
+@dataclass(slots=True)
+class TickReport:
+    """What one tick came to.  `reads`: seconds of each log read."""
+
+    judged: list[Judged] = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    authority: Counter[str] = field(default_factory=Counter)
+    found: int = 0
+    compared: int = 0
+    reads: list[float] = field(default_factory=list)
+
+    def add(self, held: Held) -> None:
+        self.judged += held.judged
+        self.outcomes += held.outcomes
+        self.authority += held.authority
+        self.found += held.found
+        self.compared += held.compared

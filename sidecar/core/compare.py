@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from sidecar.core.deepjson import names_event
 from sidecar.core.event import Event
 from sidecar.core.verdict import Kind
 
@@ -117,4 +118,6 @@ def is_identified(body: str) -> bool:
         _IDENTITY.decode(body)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return False
+    except RecursionError:
+        return names_event(body)
     return True

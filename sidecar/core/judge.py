@@ -45,6 +45,7 @@ PRECEDENCE: Final = (
     Verdict.PENDING_VISIBILITY,
     Verdict.PENDING_STALE,
     Verdict.STALE_LOG_UNRESOLVED,
+    Verdict.POPULATE_FAILED,
     Verdict.GUARDED_READ_FAILED,
     Verdict.UNSERVABLE,
     Verdict.PENDING_SETTLE,
@@ -294,7 +295,9 @@ def _stale_before(due: Due | None) -> tuple[int, int | None]:
 
 def _of_service(hold: Hold, outcome: InSync, windows: Windows) -> Iterator[_Finding]:
     guarded = hold.guarded
-    if guarded is None:
+    if not hold.populated.written:
+        yield _Finding(Verdict.POPULATE_FAILED, detail="the log read began before a revocation")
+    elif guarded is None:
         yield _Finding(Verdict.GUARDED_READ_FAILED, detail="not taken")
     elif guarded.events is None:
         yield _Finding(Verdict.UNSERVABLE, detail=guarded.reason.value if guarded.reason else "")

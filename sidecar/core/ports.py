@@ -5,7 +5,7 @@ Descriptions only.  `source` and `store` implement them; `app` puts them togethe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -210,7 +210,7 @@ class Lane(Protocol):
         """`live`, `late` or `sweep`: the value of the metric label `lane`."""
         ...
 
-    def batches(self) -> AsyncIterator[Batch]:
+    def batches(self) -> AsyncGenerator[Batch, None]:
         """Start from the store's cursors and follow the table without end.
 
         The caller stores a batch before it asks for the next one: asking says that the

@@ -1,0 +1,200 @@
+"""The running line: lanes into the feed, ticks of the comparator, pauses and retries.
+
+Each lane is followed by a loop of its own, the comparator by another; a slow comparator never
+slows a lane.  A failure of Postgres or a full disk pauses the loop that met it and is told to
+people; everything else ends the process, which starts again from the store's cursors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from sidecar.comparator.loop import Comparator
+from sidecar.comparator.report import TickReport
+from sidecar.core.ports import Batch, Lane
+from sidecar.core.verdict import NOT_ELIGIBLE, RETRY, Verdict
+from sidecar.errors import SourceError, StoreBusy, StoreFull
+from sidecar.feed import Feed, FeedReport
+from sidecar.telemetry.health import Health, NotReady
+from sidecar.telemetry.metrics import Metrics
+
+RETRY_PAUSE_MIN_S: Final = 0.2
+RETRY_PAUSE_MAX_S: Final = 10.0
+
+
+class FollowedLane(Lane, Protocol):
+    """A lane with what telemetry wants to know of it."""
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that stood in the table at the start has been handed over."""
+        ...
+
+    @property
+    def horizon_age_s(self) -> float:
+        """Seconds since this lane's horizon last advanced, Postgres's clock."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """Where outcomes go: metrics, health, log."""
+
+    metrics: Metrics
+    health: Health
+    log: FilteringBoundLogger
+
+
+class Line:
+    """Runs until cancelled.
+
+    Args:
+        gauges: Called once a tick; reads sizes and coverage from the store.
+        tick_s: Seconds between the comparator's ticks.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[FollowedLane],
+        feed: Feed,
+        comparator: Comparator | None,
+        gauges: Callable[[], Awaitable[None]],
+        instruments: Instruments,
+        *,
+        tick_s: float,
+    ) -> None:
+        self._lanes = lanes
+        self._feed = feed
+        self._comparator = comparator
+        self._gauges = gauges
+        self._metrics = instruments.metrics
+        self._health = instruments.health
+        self._log = instruments.log
+        self._tick_s = tick_s
+        self._troubled: set[str] = set()
+        self.first_poll = asyncio.Event()
+        """Set when the first batch with its cursor is stored."""
+
+    async def run(self) -> None:
+        """Follow and judge.
+
+        Raises:
+            ExceptionGroup: of what ended a loop, as SidecarError where it is somebody's fault.
+        """
+        self._health.mark(NotReady.CATCHING_UP)
+        self._health.clear(NotReady.STARTING)
+        async with asyncio.TaskGroup() as loops:
+            for lane in self._lanes:
+                loops.create_task(self._guarded(lane.name, partial(self._follow, lane)))
+            loops.create_task(self._guarded("gauges", self._measure))
+            if self._comparator is not None:
+                loops.create_task(self._guarded("comparator", self._judge))
+
+    async def _guarded(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run one loop for ever; pause it where trying again can help."""
+        self._health.watch(name, tick_seconds=self._tick_s)
+        pause = RETRY_PAUSE_MIN_S
+        while True:
+            began = time.monotonic()
+            try:
+                await work()
+            except SourceError as error:
+                self._trouble(name, NotReady.SOURCE_UNAVAILABLE, error)
+            except (StoreFull, StoreBusy) as error:
+                self._trouble(name, NotReady.PAUSED, error)
+            if time.monotonic() - began > RETRY_PAUSE_MAX_S:
+                pause = RETRY_PAUSE_MIN_S
+            self._health.ticked(name)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, RETRY_PAUSE_MAX_S)
+
+    async def _follow(self, lane: FollowedLane) -> None:
+        async with aclosing(lane.batches()) as batches:
+            async for batch in batches:
+                self._stored(lane, batch, await self._feed.take(batch))
+
+    def _stored(self, lane: FollowedLane, batch: Batch, report: FeedReport) -> None:
+        metrics = self._metrics
+        metrics.tail_rows(lane.name, report.rows)
+        for way, count in report.ways.items():
+            metrics.fed(way, count)
+        for outcome, count in report.outcomes.items():
+            metrics.populate(outcome, count)
+        for lag in report.lags:
+            metrics.lag(lag)
+        metrics.polled(lane.name, at=time.time(), horizon_age=lane.horizon_age_s)
+        self._well(lane.name)
+        if batch.cursor is not None:
+            self.first_poll.set()
+        self._health.mark(NotReady.CATCHING_UP, not all(each.caught_up for each in self._lanes))
+
+    async def _judge(self) -> None:
+        await self.first_poll.wait()
+        while self._comparator is not None:
+            began = time.monotonic()
+            report = await self._comparator.tick()
+            self._judged(report)
+            self._metrics.tick(time.monotonic() - began, at=time.time())
+            self._well("comparator")
+            await asyncio.sleep(self._tick_s)
+
+    def _judged(self, report: TickReport) -> None:
+        metrics = self._metrics
+        metrics.tail_rows("comparator", report.found)
+        metrics.events_compared(report.compared)
+        for outcome, count in report.outcomes.items():
+            metrics.populate(outcome, count)
+        for state, count in report.authority.items():
+            metrics.authority(state, count)
+        for seconds in report.reads:
+            metrics.log_read(seconds)
+        for judged in report.judged:
+            judgement = judged.judgement
+            metrics.verdict(judgement.verdict)
+            for kind in judged.new_kinds:
+                metrics.divergence(kind)
+            if judgement.verdict is not Verdict.MATCH:
+                quiet = judgement.verdict in RETRY | NOT_ELIGIBLE
+                say = self._log.info if quiet else self._log.warning
+                say(
+                    "verdict",
+                    execution_id=str(judgement.execution_id),
+                    verdict=judgement.verdict.value,
+                    kinds=[kind.value for kind in judgement.kinds],
+                    position=judgement.position,
+                    log_rows=judgement.log_rows,
+                    stored_rows=judgement.stored_rows,
+                    detail=judgement.detail,
+                )
+
+    async def _measure(self) -> None:
+        while True:
+            await self._gauges()
+            self._well("gauges")
+            await asyncio.sleep(self._tick_s)
+
+    def _trouble(self, name: str, reason: NotReady, error: SourceError | StoreFull | StoreBusy) -> None:
+        if name not in self._troubled:
+            self._log.warning("loop_paused", loop=name, reason=str(error), hint=error.hint)
+        self._troubled.add(name)
+        self._health.mark(reason)
+        self._metrics.paused(reason is NotReady.PAUSED)
+
+    def _well(self, name: str) -> None:
+        self._health.ticked(name)
+        if name not in self._troubled:
+            return
+        self._troubled.discard(name)
+        self._log.info("loop_resumed", loop=name)
+        if not self._troubled:
+            self._health.clear(NotReady.SOURCE_UNAVAILABLE)
+            self._health.clear(NotReady.PAUSED)
+            self._metrics.paused(False)

@@ -1,0 +1,173 @@
+"""One shot over the log: every execution compared once, with a temporary store or a given one.
+
+Temporary: each execution is populated, read back guarded and compared, through the very hold
+that the live comparator uses, with windows of zero.  Given: the store is only read; its raw
+chains are compared with the log over the union of both sides, by the rows of spec 2.8 without
+writing, and what the store lacks is `behind`.
+
+What is not good at first sight is read once more after the settle time, so that a live server
+is not reported for what the next moment heals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from sidecar.comparator.findings import GOOD
+from sidecar.comparator.hold import by_execution
+from sidecar.comparator.loop import Comparator
+from sidecar.comparator.report import TickReport
+from sidecar.core.authority import StoredEvent, is_contiguous
+from sidecar.core.compare import compare
+from sidecar.core.due import Windows
+from sidecar.core.event import Event
+from sidecar.core.horizon import TailRow
+from sidecar.core.judge import judge_absent, judge_read_only
+from sidecar.core.links import Ordered, order_by_links
+from sidecar.core.populate import plan
+from sidecar.core.ports import EpochSpan, ExecutionLog, LogReader, Populated, Store, Unit
+from sidecar.core.resolve import Explained, resolve
+from sidecar.core.settle import Settled
+from sidecar.core.verdict import Judgement, Verdict
+from sidecar.errors import SourceError
+
+ONE_SHOT = Windows(tick=1, settle=0, dangling=0, lookback=0, stale_max_ticks=1)
+"""Nothing is pending in a one-shot verification after its settle time."""
+
+Judge = Callable[[Sequence[int]], Awaitable[list[Judgement]]]
+
+
+async def verify(
+    batches: AsyncIterator[Sequence[int]],
+    judge: Judge,
+    record: Callable[[Iterable[Judgement]], None],
+    *,
+    settle_s: float,
+) -> None:
+    """Judge every execution of `batches`; what is not good is judged again after `settle_s`.
+
+    Args:
+        record: Takes final judgements as they come.
+    """
+    loop = asyncio.get_running_loop()
+    later: list[int] = []
+    first_open_at = loop.time()
+    async for batch in batches:
+        judgements = await judge(batch)
+        if settle_s:
+            later += [j.execution_id for j in judgements if j.verdict not in GOOD]
+            judgements = [j for j in judgements if j.verdict in GOOD]
+            first_open_at = loop.time()
+        record(judgements)
+    if later:
+        await asyncio.sleep(max(0.0, first_open_at + settle_s - loop.time()))
+        for start in range(0, len(later), AGAIN_MAX):
+            record(await judge(later[start : start + AGAIN_MAX]))
+
+
+AGAIN_MAX = 64
+
+
+class NoPools:
+    """A hold's pools where nothing is fed: there are none."""
+
+    async def settle(
+        self,
+        unit: Unit,
+        rows: Mapping[int, tuple[TailRow, ...]],
+        logs: Mapping[int, ExecutionLog],
+        populated: Mapping[int, Populated],
+        *,
+        epoch: str | None,
+        now: int,
+    ) -> dict[int, Settled]:
+        return {}
+
+    def drop_pool(self, unit: Unit, execution_id: int) -> None:
+        return
+
+    def pool(self, execution_id: int) -> Mapping[int, TailRow]:
+        return {}
+
+
+def against_temporary(store: Store, reader: LogReader) -> Judge:
+    """Judge by populating `store`, which must be nobody else's."""
+    comparator = Comparator(store, reader, NoPools(), ONE_SHOT)
+
+    async def judge(executions: Sequence[int]) -> list[Judgement]:
+        report = TickReport()
+        await comparator.judge(executions, report)
+        return [judged.judgement for judged in report.judged]
+
+    return judge
+
+
+class RawStore(Protocol):
+    """A store that is only read."""
+
+    async def chains(self, execution_ids: Sequence[int]) -> Mapping[int, tuple[StoredEvent, ...]]: ...
+
+    async def epochs(self) -> tuple[EpochSpan, ...]: ...
+
+
+def against_store(store: RawStore, reader: LogReader) -> Judge:
+    """Judge the raw chains of `store`; nothing is written."""
+
+    async def judge(executions: Sequence[int]) -> list[Judgement]:
+        # The store first: a row that it holds was committed before this read of the log.
+        chains = await store.chains(executions)
+        try:
+            logs = await reader.read(executions)
+            absent = {log.execution_id: _absent(chains.get(log.execution_id, ()), log) for log in logs}
+            asked = [i for i, rows in absent.items() if rows]
+            again = by_execution(await reader.read(asked)) if asked else {}
+        except SourceError as error:
+            return [Judgement(i, Verdict.LOG_READ_FAILED, detail=str(error)) for i in executions]
+        epochs = await store.epochs()
+        return [
+            _raw(
+                chains.get(log.execution_id, ()),
+                again.get(log.execution_id, log),
+                absent[log.execution_id],
+                epochs,
+            )
+            for log in logs
+        ]
+
+    return judge
+
+
+def _absent(stored: Sequence[StoredEvent], log: ExecutionLog) -> tuple[StoredEvent, ...]:
+    if log.events is None:
+        return ()
+    ids = {event.event_id for event in log.events}
+    return tuple(row for row in stored if row.event.event_id not in ids)
+
+
+def _raw(
+    stored: Sequence[StoredEvent],
+    log: ExecutionLog,
+    absent: Sequence[StoredEvent],
+    epochs: Sequence[EpochSpan],
+) -> Judgement:
+    """One verdict from a raw chain and a log read that began after it was read."""
+    if log.events is None:
+        return Judgement(log.execution_id, Verdict.LOG_TRUNCATED, stored_rows=len(stored))
+    if absent:
+        fresh = {event.event_id for event in log.events}
+        answer = resolve(absent, fresh, root=stored[0].event.event_id, epochs=epochs)
+        if not isinstance(answer, Explained):
+            return judge_absent(log.execution_id, answer, log_rows=len(log.events), stored_rows=len(stored))
+    chain = tuple(row.event for row in stored)
+    order = order_by_links(log.events)
+    outcome = plan(chain, order, gap=not is_contiguous(stored))
+    shared: tuple[Event, ...] = order.events[: len(chain)] if isinstance(order, Ordered) else ()
+    return judge_read_only(
+        log.execution_id,
+        outcome,
+        compare(chain, shared),
+        log_rows=len(log.events),
+        stored_rows=len(stored),
+    ).judgement

@@ -1,0 +1,109 @@
+"""Decide whether a file is a chain store of this layout, before anything else in it is read.
+
+The marker FORMAT_VERSION is written once, with the layout, and never overwritten.  Any other
+number, an empty or an unreadable one refuses; a failed read is a failure, never "new".  An
+incompatible edit of the layout and the next number belong in one commit.  Source: spec 2.2.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from enum import Enum
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from sidecar.errors import StoreError, StoreFormatError
+from sidecar.sql import scripts
+from sidecar.store.failure import sqlite_errors
+
+FORMAT_VERSION: Final = 1
+_UNSIGNED = re.compile(r"[0-9]+", re.ASCII)
+
+
+class Marker(Enum):
+    """What the gate found."""
+
+    ABSENT = "absent"
+    MATCHED = "matched"
+
+
+def judged(found: object) -> Marker:
+    """Whether a marker's value is ours; None is an absent one.
+
+    Raises:
+        StoreFormatError: it is not; the message names both versions.
+    """
+    if found is None:
+        return Marker.ABSENT
+    text = found.strip() if isinstance(found, str) else repr(found)
+    if _UNSIGNED.fullmatch(text) is None:
+        raise _refused(f"{text[:40]!r}, which is no version," if text else "an empty marker")
+    if int(text) != FORMAT_VERSION:
+        raise _refused(f"version {int(text)}")
+    return Marker.MATCHED
+
+
+def _refused(found: str) -> StoreFormatError:
+    return StoreFormatError(
+        f"the store's FORMAT_VERSION says {found} and this program reads version {FORMAT_VERSION}",
+        hint="use the program that wrote it, or start a new store: the log is the source",
+    )
+
+
+def gate(path: Path) -> Marker:
+    """Read the marker of the file at `path`, through a connection that cannot write.
+
+    Raises:
+        StoreFormatError: another layout, or a database that is no chain store.
+        StoreError: the file cannot be read; it is not taken for a new one.
+    """
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return Marker.ABSENT
+    except OSError as error:
+        raise StoreError(f"the store {path} cannot be examined: {error.strerror}") from error
+    with sqlite_errors(), closing(sqlite3.connect(uri(path, "ro"), uri=True, timeout=5.0)) as connection:
+        tables = {
+            name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        }
+        if not tables:
+            return Marker.ABSENT
+        if not {"meta", "partition", "event"} <= tables:
+            raise StoreFormatError(
+                f"{path} is an SQLite database, but no chain store", hint="name another file"
+            )
+        row = connection.execute("SELECT value FROM meta WHERE key = 'FORMAT_VERSION'").fetchone()
+    return judged("" if row is not None and row[0] is None else row and row[0])
+
+
+def initialise(path: Path) -> None:
+    """Write layout and marker where there is none, in one transaction.
+
+    Call with the store's lock held.  A file that already has the tables and lost only the
+    marker gets the marker.
+
+    Raises:
+        StoreError: nothing was written.
+    """
+    with (
+        sqlite_errors(),
+        closing(sqlite3.connect(uri(path, "rwc"), uri=True, isolation_level=None)) as connection,
+    ):
+        connection.execute("PRAGMA page_size = 4096")
+        connection.execute("PRAGMA journal_mode = WAL")
+        present = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        layout = "" if present else "".join(script.text for script in scripts("store"))
+        # One script: the driver would commit before a script that begins no transaction.
+        connection.executescript(
+            f"BEGIN IMMEDIATE;\n{layout}\n"
+            f"INSERT INTO meta (key, value) VALUES ('FORMAT_VERSION', '{FORMAT_VERSION}');\nCOMMIT;"
+        )
+
+
+def uri(path: Path, mode: str) -> str:
+    """The path as SQLite's URI.  `mode`: ro, rw (the file must exist) or rwc."""
+    return f"file:{quote(str(path))}?mode={mode}"

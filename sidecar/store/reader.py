@@ -1,0 +1,201 @@
+"""Reading a chain store without being able to write.
+
+Point reads and whole-store scans have a connection each, so that a scan does not stand in
+front of a guarded read.  Every method is one snapshot.  Opened alone it takes no lock and
+works beside a running sidecar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from sidecar.core.authority import (
+    Authority,
+    GuardedRead,
+    NotPopulated,
+    Partition,
+    StoredEvent,
+    guarded_read,
+)
+from sidecar.core.due import Due
+from sidecar.core.event import ID_MAX, ID_MIN, Event
+from sidecar.core.horizon import Cursor
+from sidecar.core.ports import EpochSpan, Key
+from sidecar.errors import StoreError, StoreFormatError
+from sidecar.store import reads
+from sidecar.store.connection import Connection, finished, open_reader
+from sidecar.store.format import Marker, gate
+from sidecar.store.location import check_local, sqlite_path
+from sidecar.store.opening import Opening
+from sidecar.store.unit import held_back
+
+T = TypeVar("T")
+PAGE: Final = 1000
+BUSY_TIMEOUT_MS: Final = 5000
+
+
+class StoreReader:
+    """The reading half of a chain store.  Made by `open_readonly`, or as part of ChainStore."""
+
+    def __init__(self, path: Path, points: Connection, scans: Connection, closing: AsyncExitStack) -> None:
+        self._path = path
+        self._points = points
+        self._scans = scans
+        self._closing = closing
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    async def close(self) -> None:
+        """Close behind the calls that still run; a second call does nothing."""
+        await finished(asyncio.create_task(self._closing.aclose()))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # One execution
+
+    async def chain(self, execution_id: int) -> tuple[Event, ...]:
+        """The raw chain in ascending exec_seq, empty when nothing is stored.  It claims nothing."""
+        return tuple(row.event for row in await self.stored_chain(execution_id))
+
+    async def stored_chain(self, execution_id: int) -> tuple[StoredEvent, ...]:
+        """The raw rows in ascending exec_seq."""
+        return (await self.stored_chains((execution_id,))).get(execution_id, ())
+
+    async def stored_chains(self, execution_ids: Collection[int]) -> dict[int, tuple[StoredEvent, ...]]:
+        """The raw rows of those executions that have any, in one statement."""
+        return await self._point(lambda: reads.chains(self._points, execution_ids))
+
+    async def partition(self, execution_id: int) -> Partition | None:
+        """The record, None when the store has never heard of the execution."""
+        return (await self.partitions((execution_id,))).get(execution_id)
+
+    async def partitions(self, execution_ids: Collection[int]) -> dict[int, Partition]:
+        """The records that exist."""
+        return await self._point(lambda: reads.partitions(self._points, execution_ids))
+
+    async def authority(self, execution_id: int) -> Authority:
+        """Whether a watermark stands, and which.  Source: spec 2.4."""
+        partition = await self.partition(execution_id)
+        return NotPopulated() if partition is None else partition.authority
+
+    async def chain_if_authoritative(self, execution_id: int) -> GuardedRead:
+        """The chain if the partition may answer, else the first reason why not.  Source: spec 2.6."""
+        return (await self.guarded_reads((execution_id,)))[execution_id]
+
+    async def guarded_reads(self, execution_ids: Collection[int]) -> dict[int, GuardedRead]:
+        """Spec 2.6 for each id, all from one snapshot."""
+
+        async def read() -> dict[int, GuardedRead]:
+            partitions = await reads.partitions(self._points, execution_ids)
+            due = await reads.due(self._points, execution_ids)
+            chains = await reads.chains(self._points, execution_ids)
+            return {
+                e: guarded_read(
+                    partitions.get(e), chains.get(e, ()), held_back=held_back(partitions.get(e), due.get(e))
+                )
+                for e in execution_ids
+            }
+
+        return await self._point(read)
+
+    async def due(self, execution_ids: Collection[int]) -> dict[int, Due]:
+        """The entries of the work list that exist."""
+        return await self._point(lambda: reads.due(self._points, execution_ids))
+
+    # The whole store
+
+    async def cursors(self) -> dict[str, Cursor]:
+        """Every lane's cursor by lane key."""
+        return await self._point(lambda: reads.cursors(self._points))
+
+    async def epochs(self) -> tuple[EpochSpan, ...]:
+        """All epochs of the server seen, oldest first."""
+        return await self._point(lambda: reads.epochs(self._points))
+
+    async def due_now(self, now: int, limit: int) -> list[int]:
+        """Executions whose entry is due at `now` or flagged, oldest `due_at` first."""
+        return await self._point(lambda: reads.due_now(self._points, now, limit))
+
+    async def missing(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of `keys` that are not stored, in their order."""
+        if not keys:
+            return []
+        present = await self._scan(lambda: reads.present(self._scans, keys))
+        return [key for key in keys if key not in present]
+
+    async def sums(self, low: int, high: int) -> Mapping[int, tuple[int, int]]:
+        """Per execution with low <= execution_id <= high: (rows, exact sum of event ids)."""
+        return await self._scan(lambda: reads.sums(self._scans, low, high))
+
+    async def executions(
+        self, low: int = ID_MIN, high: int = ID_MAX, *, page: int = PAGE
+    ) -> AsyncIterator[int]:
+        """Every execution with a record or an event row, low to high ends included, ascending.
+
+        Each page is a snapshot of its own, so that a long walk does not hold back checkpoints.
+        """
+        while low <= high:
+            found = await self._page(low, high, page)
+            for execution_id in found:
+                yield execution_id
+            if len(found) < page:
+                return
+            low = found[-1] + 1
+
+    async def _page(self, low: int, high: int, limit: int) -> list[int]:
+        return await self._scan(lambda: reads.executions(self._scans, low, high, limit))
+
+    async def _point(self, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._points.hold(work)
+
+    async def _scan(self, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._scans.hold(work)
+
+
+def open_readonly(url: str) -> Opening[StoreReader]:
+    """Open an existing store for reading; no lock is taken, nothing is ever written.
+
+    Raises (when awaited):
+        ConfigError: the URL names no SQLite file.
+        StoreFormatError: the file is no chain store of this layout.
+        StoreError: the file is missing or cannot be read.
+    """
+
+    async def start() -> StoreReader:
+        path = sqlite_path(url)
+        await asyncio.to_thread(_check_readable, path)
+        async with AsyncExitStack() as opened:
+            points, scans = await readers(path, opened)
+            return StoreReader(path, points, scans, opened.pop_all())
+
+    return Opening(start)
+
+
+async def readers(path: Path, opened: AsyncExitStack) -> tuple[Connection, Connection]:
+    """The two reading connections; `opened` closes them."""
+    points = await open_reader(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
+    opened.push_async_callback(points.close)
+    scans = await open_reader(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
+    opened.push_async_callback(scans.close)
+    return points, scans
+
+
+def _check_readable(path: Path) -> None:
+    if not path.is_file():
+        raise StoreError(f"there is no store at {path}", hint="name the file that the sidecar writes")
+    check_local(path.parent)
+    if gate(path) is Marker.ABSENT:
+        raise StoreFormatError(f"{path} is no chain store", hint="name the file that the sidecar writes")

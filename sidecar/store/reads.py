@@ -1,0 +1,145 @@
+"""The questions a hold can ask, each one statement whatever the number of executions.
+
+Lists travel as one JSON parameter, so a statement is compiled once.  SQLite reads a JSON
+integer exactly over the whole 64-bit range.
+"""
+
+# ruff: noqa: S608 - the statements are put together from constants of this package only
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from sidecar.core.authority import Partition, StoredEvent
+from sidecar.core.due import Due
+from sidecar.core.horizon import Cursor
+from sidecar.core.ports import EpochSpan, Key
+from sidecar.store.connection import Connection
+from sidecar.store.rows import (
+    CURSOR_COLUMNS,
+    DUE_COLUMNS,
+    EVENT_COLUMNS,
+    PARTITION_COLUMNS,
+    cursor_record,
+    due_record,
+    partition_record,
+    stored_event,
+)
+
+_AMONG: Final = "execution_id IN (SELECT value FROM json_each(?))"
+PARTITIONS: Final = f"SELECT {PARTITION_COLUMNS} FROM partition WHERE {_AMONG}"
+DUE: Final = f"SELECT {DUE_COLUMNS} FROM due WHERE {_AMONG}"
+CHAINS: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE {_AMONG} ORDER BY execution_id, exec_seq"
+# Counted over the narrow index: the bodies are not touched.
+ROW_COUNTS: Final = (
+    "SELECT execution_id, count(*), max(exec_seq) FROM event INDEXED BY event_identity"
+    f" WHERE {_AMONG} GROUP BY execution_id"
+)
+# {"execution_id": [event_id, …], …}; CROSS JOIN keeps this order of loops.
+_KEYS: Final = (
+    "json_each(?) AS x CROSS JOIN json_each(x.value) AS i"
+    " CROSS JOIN event AS e INDEXED BY event_identity"
+    " ON e.execution_id = CAST(x.key AS INTEGER) AND e.event_id = i.value"
+)
+FIND: Final = f"SELECT {', '.join('e.' + name for name in EVENT_COLUMNS.split(', '))} FROM {_KEYS}"
+PRESENT: Final = f"SELECT e.execution_id, e.event_id FROM {_KEYS}"
+# The halves cannot overflow: a sum of 2^31 rows of 32 bits fits into 63.
+SUMS: Final = (
+    "SELECT execution_id, count(*), sum(event_id >> 32), sum(event_id & 4294967295)"
+    " FROM event INDEXED BY event_identity WHERE execution_id BETWEEN ? AND ? GROUP BY execution_id"
+)
+# Two indexes, each in its order: a union reads no more than twice the limit.
+DUE_NOW: Final = """
+SELECT execution_id FROM (
+  SELECT * FROM (SELECT due_at, execution_id FROM due WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2)
+  UNION
+  SELECT * FROM (SELECT due_at, execution_id FROM due
+                  WHERE coalesce(reread, changed, labelled, terminal_seen) IS NOT NULL
+                  ORDER BY due_at LIMIT ?2)
+) ORDER BY due_at, execution_id LIMIT ?2"""
+CURSORS: Final = f"SELECT {CURSOR_COLUMNS} FROM tail_cursor"
+EPOCHS: Final = "SELECT epoch, first_seen_at, last_seen_at FROM server_epoch ORDER BY first_seen_at, epoch"
+# Rows without a partition count too: somebody else may have written them.
+EXECUTIONS: Final = """
+SELECT execution_id FROM (
+  SELECT * FROM (SELECT execution_id FROM partition WHERE execution_id BETWEEN ?1 AND ?2
+                  ORDER BY execution_id LIMIT ?3)
+  UNION
+  SELECT * FROM (SELECT DISTINCT execution_id FROM event INDEXED BY event_identity
+                  WHERE execution_id BETWEEN ?1 AND ?2 ORDER BY execution_id LIMIT ?3)
+) ORDER BY execution_id LIMIT ?3"""
+
+
+async def partitions(connection: Connection, execution_ids: Collection[int]) -> dict[int, Partition]:
+    found = await _among(connection, PARTITIONS, execution_ids)
+    return {row[0]: partition_record(row) for row in found}
+
+
+async def due(connection: Connection, execution_ids: Collection[int]) -> dict[int, Due]:
+    return {row[0]: due_record(row) for row in await _among(connection, DUE, execution_ids)}
+
+
+async def chains(
+    connection: Connection, execution_ids: Collection[int]
+) -> dict[int, tuple[StoredEvent, ...]]:
+    """The stored rows in ascending exec_seq, of those executions that have any."""
+    found: dict[int, list[StoredEvent]] = {}
+    for row in await _among(connection, CHAINS, execution_ids):
+        found.setdefault(row[0], []).append(stored_event(row))
+    return {execution_id: tuple(rows) for execution_id, rows in found.items()}
+
+
+async def row_counts(connection: Connection, execution_ids: Collection[int]) -> dict[int, tuple[int, int]]:
+    counts = dict.fromkeys(execution_ids, (0, 0))
+    for execution_id, rows, high in await _among(connection, ROW_COUNTS, execution_ids):
+        counts[execution_id] = (rows, high)
+    return counts
+
+
+async def _among(connection: Connection, sql: str, execution_ids: Collection[int]) -> list[tuple[int, ...]]:
+    if not execution_ids:
+        return []
+    return await connection.rows(sql, (json.dumps(list(execution_ids)),))
+
+
+async def find(connection: Connection, keys: Iterable[Key]) -> dict[Key, StoredEvent]:
+    grouped = _grouped(keys)
+    if not grouped:
+        return {}
+    found = [stored_event(row) for row in await connection.rows(FIND, (json.dumps(grouped),))]
+    return {(row.event.execution_id, row.event.event_id): row for row in found}
+
+
+async def present(connection: Connection, keys: Iterable[Key]) -> set[Key]:
+    grouped = _grouped(keys)
+    return {(row[0], row[1]) for row in await connection.rows(PRESENT, (json.dumps(grouped),))}
+
+
+def _grouped(keys: Iterable[Key]) -> dict[int, list[int]]:
+    grouped: dict[int, list[int]] = {}
+    for execution_id, event_id in keys:
+        grouped.setdefault(execution_id, []).append(event_id)
+    return grouped
+
+
+async def sums(connection: Connection, low: int, high: int) -> dict[int, tuple[int, int]]:
+    found = await connection.rows(SUMS, (low, high))
+    return {execution_id: (rows, (upper << 32) + lower) for execution_id, rows, upper, lower in found}
+
+
+async def cursors(connection: Connection) -> dict[str, Cursor]:
+    return {row[0]: cursor_record(row) for row in await connection.rows(CURSORS)}
+
+
+async def due_now(connection: Connection, now: int, limit: int) -> list[int]:
+    return [row[0] for row in await connection.rows(DUE_NOW, (now, limit))]
+
+
+async def epochs(connection: Connection) -> tuple[EpochSpan, ...]:
+    return tuple(EpochSpan(*row) for row in await connection.rows(EPOCHS))
+
+
+async def executions(connection: Connection, low: int, high: int, limit: int) -> list[int]:
+    return [row[0] for row in await connection.rows(EXECUTIONS, (low, high, limit))]

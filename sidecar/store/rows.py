@@ -1,0 +1,194 @@
+"""Between the layout's rows and the core's records, column by column.
+
+A half-written watermark or coverage is damage: it is reported, never read as "absent".
+Source: design 5, spec 2.6 rows 2 and 5.
+"""
+
+# ruff: noqa: S608 - the statements are put together from constants of this package only
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
+from sidecar.core.due import Due
+from sidecar.core.event import Event
+from sidecar.core.horizon import Cursor
+from sidecar.errors import StoreCorrupt
+
+Row = tuple[Any, ...]
+
+PARTITION_COLUMNS: Final = (
+    "execution_id, parent_execution_id, head_seq, head_event_id, wm_first, wm_through, cov_root, cov_total,"
+    " held, rows_seen, head_anchor, head_epoch, label, labelled_at, revoked_reason, revoked_at, terminal,"
+    " verdict, verdict_at, counted_kinds, first_seen_at, last_change_at"
+)
+EVENT_COLUMNS: Final = (
+    "execution_id, exec_seq, event_id, prev_event_id, parent_execution_id, event_type, body, origin, seen_at"
+)
+DUE_COLUMNS: Final = (
+    "execution_id, due_at, reread, changed, labelled, first_seen_at, last_row_at, terminal_seen,"
+    " pending_key, pending_since, tries"
+)
+CURSOR_COLUMNS: Final = "lane, horizon, epoch, scope, tree, polled_at"
+
+PUT_PARTITION: Final = f"REPLACE INTO partition ({PARTITION_COLUMNS}) VALUES ({'?,' * 21}?)"
+PUT_DUE: Final = f"REPLACE INTO due ({DUE_COLUMNS}) VALUES ({'?,' * 10}?)"
+PUT_CURSOR: Final = f"REPLACE INTO tail_cursor ({CURSOR_COLUMNS}) VALUES ({'?,' * 5}?)"
+INSERT_EVENT: Final = (
+    "INSERT INTO event (execution_id, exec_seq, event_id, prev_event_id, parent_execution_id,"
+    " event_type, body, gseq, origin, seen_at) VALUES (?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+def stored_event(row: Row) -> StoredEvent:
+    """From EVENT_COLUMNS."""
+    execution_id, exec_seq, event_id, prev, parent, event_type, body, origin, seen_at = row
+    return StoredEvent(
+        exec_seq, Event(execution_id, event_id, prev, parent, event_type, body), origin, seen_at
+    )
+
+
+def event_row(exec_seq: int, event: Event, gseq: int, origin: str | None, seen_at: int | None) -> Row:
+    """For INSERT_EVENT."""
+    return (
+        event.execution_id,
+        exec_seq,
+        event.event_id,
+        event.prev_event_id,
+        event.parent_execution_id,
+        event.event_type,
+        event.body,
+        gseq,
+        origin,
+        seen_at,
+    )
+
+
+def partition_record(row: Row) -> Partition:
+    """From PARTITION_COLUMNS.
+
+    Raises:
+        StoreCorrupt: watermark or coverage is malformed.
+    """
+    return Partition(
+        execution_id=row[0],
+        parent_execution_id=row[1],
+        head_seq=row[2],
+        head_event_id=row[3],
+        watermark=_watermark(row[0], row[4], row[5]),
+        coverage=_coverage(row[0], row[6], row[7]),
+        held=row[8],
+        rows_seen=row[9],
+        head_anchor=row[10],
+        head_epoch=row[11],
+        label=row[12],
+        labelled_at=row[13],
+        revoked_reason=row[14],
+        revoked_at=row[15],
+        terminal=bool(row[16]),
+        verdict=row[17],
+        verdict_at=row[18],
+        counted_kinds=frozenset(row[19].split(",")) if row[19] else frozenset(),
+        first_seen_at=row[20],
+        last_change_at=row[21],
+    )
+
+
+def _watermark(execution_id: int, first: int | None, through: int | None) -> Watermark | None:
+    if first is None and through is None:
+        return None
+    if first is None or through is None or first < 0 or through < 0:
+        raise _malformed("watermark", execution_id)
+    return Watermark(first, through)
+
+
+def _coverage(execution_id: int, root: int | None, total: int | None) -> Coverage | None:
+    if root is None and total is None:
+        return None
+    if total is None or total < 0:
+        raise _malformed("coverage", execution_id)
+    return Coverage(root, total)
+
+
+def _malformed(what: str, execution_id: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the {what} of execution {execution_id} is malformed",
+        hint="somebody else wrote into the store: keep the file, rebuild this partition from the log",
+    )
+
+
+def partition_row(partition: Partition) -> Row:
+    """For PUT_PARTITION."""
+    watermark, coverage = partition.watermark, partition.coverage
+    return (
+        partition.execution_id,
+        partition.parent_execution_id,
+        partition.head_seq,
+        partition.head_event_id,
+        watermark and watermark.first,
+        watermark and watermark.through,
+        coverage and coverage.root_event_id,
+        coverage and coverage.total,
+        partition.held,
+        partition.rows_seen,
+        partition.head_anchor,
+        partition.head_epoch,
+        partition.label,
+        partition.labelled_at,
+        partition.revoked_reason,
+        partition.revoked_at,
+        int(partition.terminal),
+        partition.verdict,
+        partition.verdict_at,
+        ",".join(sorted(partition.counted_kinds)),
+        partition.first_seen_at,
+        partition.last_change_at,
+    )
+
+
+def partition_times(partition: Partition) -> tuple[int | None, ...]:
+    return (
+        partition.labelled_at,
+        partition.revoked_at,
+        partition.verdict_at,
+        partition.first_seen_at,
+        partition.last_change_at,
+    )
+
+
+def due_record(row: Row) -> Due:
+    """From DUE_COLUMNS."""
+    return Due(*row)
+
+
+def due_row(due: Due) -> Row:
+    """For PUT_DUE."""
+    return (
+        due.execution_id,
+        due.due_at,
+        due.reread,
+        due.changed,
+        due.labelled,
+        due.first_seen_at,
+        due.last_row_at,
+        due.terminal_seen,
+        due.pending_key,
+        due.pending_since,
+        due.tries,
+    )
+
+
+def due_times(due: Due) -> tuple[int | None, ...]:
+    """`due_at` lies in the future on purpose and is left out."""
+    return (due.reread, due.changed, due.labelled, due.first_seen_at, due.last_row_at, due.terminal_seen)
+
+
+def cursor_record(row: Row) -> Cursor:
+    """From CURSOR_COLUMNS."""
+    return Cursor(*row)
+
+
+def cursor_row(cursor: Cursor) -> Row:
+    """For PUT_CURSOR."""
+    return (cursor.lane, cursor.horizon, cursor.epoch, cursor.scope, cursor.tree, cursor.polled_at)

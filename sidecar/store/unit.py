@@ -1,0 +1,243 @@
+"""One write transaction: bulk reads, buffered writes, populate.
+
+Records that were put are answered from the buffer; event rows are flushed before anything
+that reads event rows, and everything at the end.  Each flush is one `executemany`: the driver
+then costs no more than SQLite itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Final, TypeVar
+
+from sidecar.core.authority import GuardedRead, Partition, StoredEvent, guarded_read
+from sidecar.core.due import Due
+from sidecar.core.event import Event
+from sidecar.core.horizon import Cursor
+from sidecar.core.ports import EpochSpan, ExecutionLog, Key, Populated
+from sidecar.errors import broken, invariant
+from sidecar.store import reads
+from sidecar.store.clock import StoreClock
+from sidecar.store.connection import Connection, Row
+from sidecar.store.populate import Settled, settle
+from sidecar.store.rows import (
+    INSERT_EVENT,
+    PUT_CURSOR,
+    PUT_DUE,
+    PUT_PARTITION,
+    cursor_row,
+    due_row,
+    due_times,
+    event_row,
+    partition_row,
+    partition_times,
+)
+
+T = TypeVar("T")
+
+HIGH: Final = "SELECT high FROM sequence WHERE dataset = ?"
+PUT_HIGH: Final = (
+    "INSERT INTO sequence (dataset, high) VALUES (?, ?)"
+    " ON CONFLICT (dataset) DO UPDATE SET high = max(high, excluded.high)"
+)
+SEE_EPOCH: Final = (
+    "INSERT INTO server_epoch (epoch, system_identifier, timeline, started_at, stats_reset,"
+    " first_seen_at, last_seen_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)"
+    " ON CONFLICT (epoch) DO UPDATE SET last_seen_at = max(last_seen_at, excluded.last_seen_at)"
+)
+_EPOCH_PARTS: Final = 4
+
+
+class SqliteUnit:
+    """core.ports.Unit over one SQLite connection; usable only inside its own transaction."""
+
+    def __init__(self, connection: Connection, clock: StoreClock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._gseq = 0
+        self._gseq_stored = 0
+        self._latest = 0
+        self._events: list[Row] = []
+        self._partitions: dict[int, Partition] = {}
+        self._due: dict[int, Due | None] = {}
+        self._cursors: dict[str, Cursor | None] = {}
+        self._then: list[Callable[[], None]] = []
+        self._ended = False
+
+    async def perform(self, work: Callable[[SqliteUnit], Awaitable[T]]) -> T:
+        """Run `work` and flush what it left; the caller has begun and will commit."""
+        try:
+            high = await self._connection.rows(HIGH, ("event",))
+            self._gseq = self._gseq_stored = high[0][0] if high else 0
+            result = await work(self)
+            await self._flush()
+        finally:
+            self._ended = True
+        return result
+
+    def committed(self) -> None:
+        for then in self._then:
+            then()
+
+    # Reads
+
+    async def partitions(self, execution_ids: Collection[int]) -> dict[int, Partition]:
+        self._check()
+        pending = self._partitions
+        found = await reads.partitions(self._connection, [e for e in execution_ids if e not in pending])
+        found.update((e, pending[e]) for e in execution_ids if e in pending)
+        return found
+
+    async def due(self, execution_ids: Collection[int]) -> dict[int, Due]:
+        self._check()
+        pending = self._due
+        found = await reads.due(self._connection, [e for e in execution_ids if e not in pending])
+        found.update((e, due) for e in execution_ids if (due := pending.get(e)) is not None)
+        return found
+
+    async def find(self, keys: Iterable[Key]) -> dict[Key, StoredEvent]:
+        await self._flush_events()
+        return await reads.find(self._connection, keys)
+
+    async def row_counts(self, execution_ids: Collection[int]) -> dict[int, tuple[int, int]]:
+        await self._flush_events()
+        return await reads.row_counts(self._connection, execution_ids)
+
+    async def chain(self, execution_id: int) -> tuple[StoredEvent, ...]:
+        await self._flush_events()
+        return (await reads.chains(self._connection, (execution_id,))).get(execution_id, ())
+
+    async def guarded_read(self, execution_id: int, *, ignore_held: bool = False) -> GuardedRead:
+        partition = (await self.partitions((execution_id,))).get(execution_id)
+        due = None if ignore_held else (await self.due((execution_id,))).get(execution_id)
+        stored = await self.chain(execution_id)
+        held = not ignore_held and held_back(partition, due)
+        return guarded_read(partition, stored, held_back=held)
+
+    async def epochs(self) -> tuple[EpochSpan, ...]:
+        self._check()
+        return await reads.epochs(self._connection)
+
+    # Writes
+
+    async def populate(self, logs: Sequence[ExecutionLog]) -> dict[int, Populated]:
+        """populate_from_log for each log that is not truncated; each execution once.
+
+        Source: spec 2.8.
+        """
+        whole = [(log, log.events) for log in logs if log.events is not None]
+        ids = [log.execution_id for log, _ in whole]
+        invariant(len(set(ids)) == len(ids), "an execution stands twice in one populate")
+        partitions = await self.partitions(ids)
+        await self._flush_events()
+        chains = await reads.chains(self._connection, ids)
+        results: dict[int, Populated] = {}
+        for log, events in whole:
+            e = log.execution_id
+            settled = settle(log, events, partitions.get(e) or Partition(e), chains.get(e, ()))
+            self._write(settled, known=e in partitions)
+            results[e] = settled.result
+        return results
+
+    def _write(self, settled: Settled, *, known: bool) -> None:
+        result, read = settled.result, settled.read
+        if settled.new:
+            self._extend(settled.new, result.partition.head_seq, read.began_at)
+        if settled.changed and (known or result.written):
+            self.put_partition(result.partition)
+        self._note_time(read.began_at)
+
+    def _extend(self, new: Sequence[Event], through: int, seen_at: int) -> None:
+        seq, gseq = through - len(new) + 1, self._gseq + 1
+        self._events.extend(
+            event_row(seq + offset, event, gseq + offset, "log", seen_at) for offset, event in enumerate(new)
+        )
+        self._gseq += len(new)
+
+    def append(self, rows: Sequence[StoredEvent]) -> None:
+        self._check()
+        for row in rows:
+            self._gseq += 1
+            self._events.append(event_row(row.exec_seq, row.event, self._gseq, row.origin, row.seen_at))
+            self._note_time(row.seen_at)
+
+    def put_partition(self, partition: Partition) -> None:
+        self._check()
+        self._partitions[partition.execution_id] = partition
+
+    def put_due(self, due: Due) -> None:
+        self._check()
+        self._due[due.execution_id] = due
+
+    def drop_due(self, execution_id: int) -> None:
+        self._check()
+        self._due[execution_id] = None
+
+    def put_cursor(self, cursor: Cursor) -> None:
+        self._check()
+        self._cursors[cursor.lane] = cursor
+
+    def drop_cursor(self, lane: str) -> None:
+        self._check()
+        self._cursors[lane] = None
+
+    def on_commit(self, then: Callable[[], None]) -> None:
+        self._check()
+        self._then.append(then)
+
+    async def see_epoch(self, epoch: str, now: int) -> None:
+        self._check()
+        parts = epoch.split("/")
+        known = parts if len(parts) == _EPOCH_PARTS else [None] * _EPOCH_PARTS
+        await self._connection.rows(SEE_EPOCH, (epoch, *known, now))
+        self._note_time(now)
+
+    # Flush
+
+    async def _flush_events(self) -> None:
+        self._check()
+        rows, self._events = self._events, []
+        await self._connection.many(INSERT_EVENT, rows)
+
+    async def _flush(self) -> None:
+        await self._flush_events()
+        put = self._connection.many
+        await put(PUT_PARTITION, [partition_row(each) for each in self._partitions.values()])
+        await put(
+            "DELETE FROM due WHERE execution_id = ?", [(e,) for e, due in self._due.items() if due is None]
+        )
+        await put(PUT_DUE, [due_row(due) for due in self._due.values() if due is not None])
+        await put(
+            "DELETE FROM tail_cursor WHERE lane = ?", [(k,) for k, c in self._cursors.items() if c is None]
+        )
+        await put(PUT_CURSOR, [cursor_row(cursor) for cursor in self._cursors.values() if cursor is not None])
+        await put(PUT_HIGH, self._highs())
+
+    def _highs(self) -> list[Row]:
+        # The greatest time is kept in the store, so that the next start stays behind it
+        # without reading every row.
+        for partition in self._partitions.values():
+            self._note_time(*partition_times(partition))
+        for due in self._due.values():
+            if due is not None:
+                self._note_time(*due_times(due))
+        written = self._latest or self._partitions or self._due or self._cursors
+        highs: list[Row] = [("clock", max(self._latest, self._clock.last))] if written else []
+        if self._gseq != self._gseq_stored:
+            highs.append(("event", self._gseq))
+        return highs
+
+    def _note_time(self, *times: int | None) -> None:
+        for time in times:
+            if time is not None and time > self._latest:
+                self._latest = time
+
+    def _check(self) -> None:
+        if self._ended:
+            broken("a unit of work was used after its transaction")
+
+
+def held_back(partition: Partition | None, due: Due | None) -> bool:
+    """Whether newer events are known that are not stored.  Source: spec 2.12 step 2."""
+    flagged = due is not None and (due.reread is not None or due.changed is not None)
+    return flagged or (partition is not None and partition.held > 0)

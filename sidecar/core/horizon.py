@@ -9,6 +9,7 @@ Source: spec 1.8, 2.13.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from sidecar.core.event import Event
 
@@ -56,3 +57,80 @@ class TailRow:
     anchor: int | None
     seen_at: int
     ingested_at: int | None = None
+
+
+XID_SPAN: Final = 2**32
+FIRST_NORMAL_XID: Final = 3
+DISTANCE_MAX: Final = 2**31 - 10**6
+"""How many xids a kept H may lie behind the poll's xmax: age() turns negative at 2^31."""
+
+
+def keeps_horizon(cursor: Cursor | None, facts: Facts, scope: str) -> bool:
+    """Whether rows filtered by the cursor's H are all that this poll had to see.
+
+    Args:
+        cursor: The lane's stored cursor, None for none.
+        facts: The poll's own.
+        scope: The lane's scope now.
+
+    False: discard what a filtered poll returned and repeat it without predicate.
+    Source: spec 1.8 ("What H covers", the epoch, "ahead of the poll's own xmax").
+    """
+    return (
+        cursor is not None
+        and cursor.horizon is not None
+        and cursor.epoch == facts.epoch
+        and cursor.scope == scope
+        and 0 <= facts.xmax - cursor.horizon <= DISTANCE_MAX
+    )
+
+
+def left_behind(cursor: Cursor | None, facts: Facts, *, lane: str, scope: str) -> Cursor:
+    """The cursor a complete poll leaves behind.
+
+    It has an H only if the tree in the poll's snapshot is the one an earlier poll stored: a
+    poll plans before it takes its snapshot, so the first one that shows a new tree may still
+    have read the old list of partitions.  No stored tree counts as another one.
+
+    Args:
+        cursor: The lane's stored cursor before the poll.
+        facts: The poll's own; of a read of several statements, those of its first.
+
+    Source: spec 1.8 ("The partition tree").
+    """
+    same_tree = (
+        cursor is not None
+        and cursor.epoch == facts.epoch
+        and cursor.scope == scope
+        and cursor.tree == facts.tree
+    )
+    horizon = facts.horizon if same_tree else None
+    return Cursor(lane, horizon, facts.epoch, scope, facts.tree, facts.server_now)
+
+
+def horizon_parameter(horizon: int) -> str:
+    """H as the statement wants it: modulo 2^32, as text."""
+    return str(horizon % XID_SPAN)
+
+
+def xid_of(xmin: int, xmax: int) -> int | None:
+    """The 64-bit xid of a visible row, None for xmin < 3.
+
+    Args:
+        xmin: The row's raw 32-bit value.
+        xmax: The 64-bit xmax of the poll's snapshot.
+
+    Right only for a row found with a predicate: a frozen row can be older than 2^32 xids.
+    Source: spec 2.13.
+    """
+    if xmin < FIRST_NORMAL_XID:
+        return None
+    return xmax - (xmax - xmin) % XID_SPAN
+
+
+def widened_anchor(next_xid: int, xmax: int) -> int:
+    """The 64-bit anchor: the next unassigned xid, read after a snapshot with this xmax.
+
+    Source: spec 2.13.
+    """
+    return xmax + (next_xid - xmax) % XID_SPAN

@@ -53,6 +53,25 @@ class Instruments:
     log: FilteringBoundLogger
 
 
+class Progress:
+    """Something that moves on; whoever waits for a state looks again at every move."""
+
+    def __init__(self) -> None:
+        self._moved = asyncio.Event()
+
+    def move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Return once `holds` answers True; it is asked now and after every move."""
+        while True:
+            moved = self._moved
+            if await holds():
+                return
+            await moved.wait()
+
+
 class Line:
     """Runs until cancelled.
 
@@ -82,6 +101,8 @@ class Line:
         self._troubled: set[str] = set()
         self.first_poll = asyncio.Event()
         """Set when the first batch with its cursor is stored."""
+        self.progress = Progress()
+        """Moves with every stored batch and every finished tick."""
 
     async def run(self) -> None:
         """Follow and judge.
@@ -135,6 +156,7 @@ class Line:
         if batch.cursor is not None:
             self.first_poll.set()
         self._health.mark(NotReady.CATCHING_UP, not all(each.caught_up for each in self._lanes))
+        self.progress.move()
 
     async def _judge(self) -> None:
         await self.first_poll.wait()
@@ -144,6 +166,7 @@ class Line:
             self._judged(report)
             self._metrics.tick(time.monotonic() - began, at=time.time())
             self._well("comparator")
+            self.progress.move()
             await asyncio.sleep(self._tick_s)
 
     def _judged(self, report: TickReport) -> None:

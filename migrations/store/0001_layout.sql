@@ -32,8 +32,11 @@ CREATE TABLE partition (
   verdict_at          INTEGER,
   counted_kinds       TEXT NOT NULL DEFAULT '',
   first_seen_at       INTEGER,
-  last_change_at      INTEGER
+  last_change_at      INTEGER,
+  verdict_rows        INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+
+CREATE INDEX partition_by_change ON partition (last_change_at);
 
 -- Clustered by execution and sequence: a chain is one range of neighbouring rows.
 CREATE TABLE event (

@@ -28,7 +28,7 @@ from sidecar.core.horizon import Cursor
 from sidecar.core.ports import EpochSpan, Key
 from sidecar.errors import StoreError, StoreFormatError
 from sidecar.store import reads
-from sidecar.store.connection import Connection, finished, open_reader
+from sidecar.store.connection import Connection, Row, finished, open_reader
 from sidecar.store.format import Marker, gate
 from sidecar.store.location import check_local, sqlite_path
 from sidecar.store.opening import Opening
@@ -154,6 +154,10 @@ class StoreReader:
             if len(found) < page:
                 return
             low = found[-1] + 1
+
+    async def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """Rows of one statement of this package, beside point reads."""
+        return await self._scan(lambda: self._scans.rows(sql, parameters))
 
     async def _page(self, low: int, high: int, limit: int) -> list[int]:
         return await self._scan(lambda: reads.executions(self._scans, low, high, limit))

@@ -21,7 +21,7 @@ Row = tuple[Any, ...]
 PARTITION_COLUMNS: Final = (
     "execution_id, parent_execution_id, head_seq, head_event_id, wm_first, wm_through, cov_root, cov_total,"
     " held, rows_seen, head_anchor, head_epoch, label, labelled_at, revoked_reason, revoked_at, terminal,"
-    " verdict, verdict_at, counted_kinds, first_seen_at, last_change_at"
+    " verdict, verdict_at, counted_kinds, first_seen_at, last_change_at, verdict_rows"
 )
 EVENT_COLUMNS: Final = (
     "execution_id, exec_seq, event_id, prev_event_id, parent_execution_id, event_type, body, origin, seen_at"
@@ -32,7 +32,7 @@ DUE_COLUMNS: Final = (
 )
 CURSOR_COLUMNS: Final = "lane, horizon, epoch, scope, tree, polled_at"
 
-PUT_PARTITION: Final = f"REPLACE INTO partition ({PARTITION_COLUMNS}) VALUES ({'?,' * 21}?)"
+PUT_PARTITION: Final = f"REPLACE INTO partition ({PARTITION_COLUMNS}) VALUES ({'?,' * 22}?)"
 PUT_DUE: Final = f"REPLACE INTO due ({DUE_COLUMNS}) VALUES ({'?,' * 10}?)"
 PUT_CURSOR: Final = f"REPLACE INTO tail_cursor ({CURSOR_COLUMNS}) VALUES ({'?,' * 5}?)"
 INSERT_EVENT: Final = (
@@ -92,6 +92,7 @@ def partition_record(row: Row) -> Partition:
         counted_kinds=frozenset(row[19].split(",")) if row[19] else frozenset(),
         first_seen_at=row[20],
         last_change_at=row[21],
+        verdict_rows=row[22],
     )
 
 
@@ -144,6 +145,7 @@ def partition_row(partition: Partition) -> Row:
         ",".join(sorted(partition.counted_kinds)),
         partition.first_seen_at,
         partition.last_change_at,
+        partition.verdict_rows,
     )
 
 

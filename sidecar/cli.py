@@ -158,6 +158,68 @@ def demo(
     raise typer.Exit(main_demo(seconds=seconds, speed=speed, keep=keep, as_json=as_json))
 
 
+schema = typer.Typer(
+    help="Print or apply the SQL this program brings; NoETL's own tables are never touched.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+cli.add_typer(schema, name="schema")
+
+Reader = Annotated[str | None, typer.Option("--reader", metavar="ROLE", help="Name of the reader role.")]
+
+
+@schema.command("print")
+def schema_print(
+    group: Annotated[
+        str | None, typer.Argument(metavar="[store|noetl|postgres]", help="All when left out.")
+    ] = None,
+    reader: Reader = None,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Print the SQL on stdout, names in place."""
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import schema as files
+
+    groups = tuple(files.Group) if group is None else (_group(group, tuple(files.Group)),)
+    text = files.printed(
+        tuple(files.Group(each) for each in groups),
+        schema=settings.noetl_schema,
+        reader=reader or files.READER,
+    )
+    typer.echo(text)
+
+
+@schema.command("apply")
+def schema_apply(
+    group: Annotated[str, typer.Argument(metavar="store|noetl|postgres")],
+    reader: Reader = None,
+    event_table: Annotated[
+        bool,
+        typer.Option(
+            "--event-table", help="With noetl: create an empty event table where none is, for a demo."
+        ),
+    ] = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Apply one group in one transaction: the store's layout, or the reader role and its rights."""
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import schema as files
+
+    wanted = files.Group(_group(group, tuple(files.Group)))
+    done = files.apply(settings, wanted, reader=reader or files.READER, event_table=event_table)
+    typer.echo(done, err=True)
+
+
+def _group(text: str, known: Sequence[str]) -> str:
+    if text not in known:
+        raise typer.BadParameter("store, noetl or postgres", param_hint="GROUP")
+    return text
+
+
 def entry(arguments: Sequence[str]) -> int:
     """Run one command and say how it ended.
 

@@ -136,7 +136,7 @@ def store_url(text: object) -> str:
         return place
     if "://" in place or place.startswith("sqlite:"):
         raise ValueError("write a path, sqlite:///PATH or postgresql://…")
-    return "sqlite:///" + os.path.abspath(place)
+    return "sqlite:///" + os.path.abspath(os.path.expanduser(place))
 
 
 def _lower(text: object) -> object:

@@ -1,0 +1,97 @@
+"""The sidecar as the demo runs it: `noetl-chain run` in a process of its own.
+
+It gets its settings from the environment like any other and is watched from outside, by its
+metrics and its store, so that the demo shows what an operator would see.  It ends when the
+demo ends, in whatever way the demo does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from sidecar.demo import launch
+from sidecar.errors import SidecarError
+from sidecar.settings import PREFIX
+
+STOP_S: Final = 5.0
+_FOREIGN: Final = (PREFIX, "NOETL_SCHEMA", "POSTGRES_", "PG")
+
+
+class Sidecar:
+    """A running sidecar.  `metrics` is host and port of its listener; `log` its stderr."""
+
+    def __init__(self, process: asyncio.subprocess.Process, metrics: tuple[str, int], log: Path) -> None:
+        self._process = process
+        self.metrics = metrics
+        self.log = log
+
+    @classmethod
+    async def start(cls, folder: Path, settings: Mapping[str, str]) -> Self:
+        """Start it with `settings` (variables without prefix) and nothing else of ours.
+
+        Must be called in the main thread: the kernel ends the child with the thread that
+        started it.
+        """
+        port = free_port()
+        ours = {PREFIX + name: value for name, value in settings.items()}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+        log = folder / "sidecar.log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                str(launch.__file__),
+                "-",
+                str(os.getpid()),
+                sys.executable,
+                "-m",
+                "sidecar",
+                "run",
+                env=kept | ours | {f"{PREFIX}METRICS_BIND": f"127.0.0.1:{port}"},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is the demo's; it ends the sidecar in order
+            )
+        return cls(process, ("127.0.0.1", port), log)
+
+    async def died(self) -> SidecarError:
+        """Wait until it ends by itself, which it never should, and say how."""
+        code = await self._process.wait()
+        return SidecarError(f"the sidecar ended with {code}", hint=_tail(self.log))
+
+    async def stop(self) -> int:
+        """SIGTERM, and SIGKILL if it does not end in `STOP_S`.
+
+        Returns:
+            Its exit code; 0 is the orderly end.
+        """
+        process = self._process
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            if process.returncode is not None:
+                break
+            process.send_signal(signum)
+            try:
+                await asyncio.wait_for(process.wait(), STOP_S)
+            except TimeoutError:
+                continue
+        return process.returncode if process.returncode is not None else -signal.SIGKILL
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines()
+    return lines[-1][:500] if lines else "it wrote nothing"

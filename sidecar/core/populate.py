@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from sidecar.core.authority import Coverage, Partition, Watermark
-from sidecar.core.event import Event
+from sidecar.core.event import TERMINAL_EVENT_TYPES, Event
 from sidecar.core.links import LinkOrder, Ordered
 
 ConflictKind = Literal["conflict", "parent", "edge", "payload"]
@@ -174,7 +174,7 @@ def _in_sync(partition: Partition, outcome: InSync, log: Sequence[Event], read: 
         # head and epoch is the earlier, stronger one.
         head_epoch=read.epoch,
         head_anchor=read.anchor if known is None else known,
-        terminal=partition.terminal or any(event.is_terminal for event in new),
+        terminal=partition.terminal or not TERMINAL_EVENT_TYPES.isdisjoint(event.event_type for event in new),
         revoked_reason=None,
         revoked_at=None,
         label=None,

@@ -101,10 +101,11 @@ class Connection:
         rows: list[Row] = found  # tuples: no row factory is set
         return rows
 
-    async def many(self, sql: str, parameters: Sequence[Row]) -> None:
-        """Run one writing statement for each of `parameters`, in one call of the driver."""
-        if not parameters:
-            return
+    async def many(self, sql: str, parameters: Iterable[Row]) -> None:
+        """Run one writing statement for each of `parameters`, in one call of the driver.
+
+        An iterator is consumed in the driver's thread, while nothing else of the hold runs.
+        """
         self._check()
         try:
             with sqlite_errors():

@@ -72,9 +72,9 @@ class StoreReader:
 
     async def stored_chain(self, execution_id: int) -> tuple[StoredEvent, ...]:
         """The raw rows in ascending exec_seq."""
-        return (await self.stored_chains((execution_id,))).get(execution_id, ())
+        return (await self.chains((execution_id,))).get(execution_id, ())
 
-    async def stored_chains(self, execution_ids: Collection[int]) -> dict[int, tuple[StoredEvent, ...]]:
+    async def chains(self, execution_ids: Collection[int]) -> dict[int, tuple[StoredEvent, ...]]:
         """The raw rows of those executions that have any, in one statement."""
         return await self._point(lambda: reads.chains(self._points, execution_ids))
 

@@ -7,7 +7,9 @@ then costs no more than SQLite itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
 from typing import Final, TypeVar
 
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent, guarded_read
@@ -40,12 +42,32 @@ PUT_HIGH: Final = (
     "INSERT INTO sequence (dataset, high) VALUES (?, ?)"
     " ON CONFLICT (dataset) DO UPDATE SET high = max(high, excluded.high)"
 )
+DROP_DUE: Final = "DELETE FROM due WHERE execution_id = ?"
+DROP_CURSOR: Final = "DELETE FROM tail_cursor WHERE lane = ?"
 SEE_EPOCH: Final = (
     "INSERT INTO server_epoch (epoch, system_identifier, timeline, started_at, stats_reset,"
     " first_seen_at, last_seen_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)"
     " ON CONFLICT (epoch) DO UPDATE SET last_seen_at = max(last_seen_at, excluded.last_seen_at)"
 )
 _EPOCH_PARTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring new events of one execution and the place of the first."""
+
+    events: Sequence[Event]
+    exec_seq: int
+    gseq: int
+    origin: str | None
+    seen_at: int | None
+
+    def rows(self) -> Iterator[Row]:
+        # Made one by one while the driver binds them: a list of them all costs as much as
+        # putting them in order did.
+        seq, gseq = count(self.exec_seq), count(self.gseq)
+        for event in self.events:
+            yield event_row(next(seq), event, next(gseq), self.origin, self.seen_at)
 
 
 class SqliteUnit:
@@ -57,7 +79,7 @@ class SqliteUnit:
         self._gseq = 0
         self._gseq_stored = 0
         self._latest = 0
-        self._events: list[Row] = []
+        self._events: list[_Run] = []
         self._partitions: dict[int, Partition] = {}
         self._due: dict[int, Due | None] = {}
         self._cursors: dict[str, Cursor | None] = {}
@@ -149,16 +171,14 @@ class SqliteUnit:
 
     def _extend(self, new: Sequence[Event], through: int, seen_at: int) -> None:
         seq, gseq = through - len(new) + 1, self._gseq + 1
-        self._events.extend(
-            event_row(seq + offset, event, gseq + offset, "log", seen_at) for offset, event in enumerate(new)
-        )
+        self._events.append(_Run(new, seq, gseq, "log", seen_at))
         self._gseq += len(new)
 
     def append(self, rows: Sequence[StoredEvent]) -> None:
         self._check()
         for row in rows:
             self._gseq += 1
-            self._events.append(event_row(row.exec_seq, row.event, self._gseq, row.origin, row.seen_at))
+            self._events.append(_Run((row.event,), row.exec_seq, self._gseq, row.origin, row.seen_at))
             self._note_time(row.seen_at)
 
     def put_partition(self, partition: Partition) -> None:
@@ -196,22 +216,23 @@ class SqliteUnit:
 
     async def _flush_events(self) -> None:
         self._check()
-        rows, self._events = self._events, []
-        await self._connection.many(INSERT_EVENT, rows)
+        if self._events:
+            runs, self._events = self._events, []
+            await self._connection.many(INSERT_EVENT, chain.from_iterable(map(_Run.rows, runs)))
 
     async def _flush(self) -> None:
         await self._flush_events()
-        put = self._connection.many
-        await put(PUT_PARTITION, [partition_row(each) for each in self._partitions.values()])
-        await put(
-            "DELETE FROM due WHERE execution_id = ?", [(e,) for e, due in self._due.items() if due is None]
-        )
-        await put(PUT_DUE, [due_row(due) for due in self._due.values() if due is not None])
-        await put(
-            "DELETE FROM tail_cursor WHERE lane = ?", [(k,) for k, c in self._cursors.items() if c is None]
-        )
-        await put(PUT_CURSOR, [cursor_row(cursor) for cursor in self._cursors.values() if cursor is not None])
-        await put(PUT_HIGH, self._highs())
+        dues, cursors = self._due, self._cursors
+        await self._put(PUT_PARTITION, [partition_row(each) for each in self._partitions.values()])
+        await self._put(DROP_DUE, [(key,) for key, due in dues.items() if due is None])
+        await self._put(PUT_DUE, [due_row(due) for due in dues.values() if due is not None])
+        await self._put(DROP_CURSOR, [(key,) for key, cursor in cursors.items() if cursor is None])
+        await self._put(PUT_CURSOR, [cursor_row(cursor) for cursor in cursors.values() if cursor is not None])
+        await self._put(PUT_HIGH, self._highs())
+
+    async def _put(self, sql: str, rows: Sequence[Row]) -> None:
+        if rows:
+            await self._connection.many(sql, rows)
 
     def _highs(self) -> list[Row]:
         # The greatest time is kept in the store, so that the next start stays behind it

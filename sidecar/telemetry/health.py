@@ -67,7 +67,6 @@ class Health:
     def clear(self, reason: NotReady) -> None:
         self.mark(reason, False)
 
-    @property
     def silent(self) -> tuple[str, ...]:
         """Loops that have not ticked in time; none while the store is paused."""
         if NotReady.PAUSED in self._reasons:
@@ -76,7 +75,6 @@ class Health:
         late = (loop for loop, most in self._allowed.items() if now - self._ticked_at[loop] > most)
         return tuple(sorted(late))
 
-    @property
     def reasons(self) -> tuple[NotReady, ...]:
         """Why it is not ready, in the order of `NotReady`; empty: ready."""
         return tuple(reason for reason in NotReady if reason in self._reasons)

@@ -31,11 +31,11 @@ def application(registry: CollectorRegistry, health: Health) -> Starlette:
     """`/livez`, `/readyz`, `/metrics`; the first two say why in the body."""
 
     async def livez(request: Request) -> Response:
-        silent = health.silent
+        silent = health.silent()
         return _answer("alive" if not silent else "silent: " + ", ".join(silent), good=not silent)
 
     async def readyz(request: Request) -> Response:
-        reasons = health.reasons
+        reasons = health.reasons()
         return _answer("ready" if not reasons else "not ready: " + ", ".join(reasons), good=not reasons)
 
     async def metrics(request: Request) -> Response:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sidecar.core.event import Event
@@ -33,6 +34,24 @@ _FETCH_ROWS: Final = 1000
 
 class TooManyBytes(Exception):
     """A signal to `scan`, not a failure: the read was stopped at its byte bound, nothing of it was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many rows the log has of an execution, and the exact sum of their event ids."""
+
+    execution_id: int
+    rows: int
+    id_sum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Counts in ascending execution_id, from one statement.  `began_at`: the store's clock."""
+
+    facts: Facts
+    began_at: int
+    counts: tuple[Count, ...]
 
 
 class PostgresLog:
@@ -63,6 +82,7 @@ class PostgresLog:
         self._lock = asyncio.Lock()
         self._by_ids = _by_ids_sql(table)
         self._by_range = _by_range_sql(table, self.shard)
+        self._counting = _counting_sql(table, self.shard)
 
     async def read(self, execution_ids: Sequence[int]) -> list[ExecutionLog]:
         """See `core.ports.LogReader`."""
@@ -84,7 +104,7 @@ class PostgresLog:
             return []
         unique = list(dict.fromkeys(execution_ids))
         bound = max_bytes if len(unique) > 1 else None
-        found = await self._settled(self._by_ids, (unique, self.read_limit), unique, bound)
+        found = await self._logs(self._by_ids, (unique, self.read_limit), unique, bound)
         return [found[execution_id] for execution_id in execution_ids]
 
     async def read_range(
@@ -98,21 +118,36 @@ class PostgresLog:
             TooManyBytes, SourceError: as `read_ids`.
         """
         bound = max_bytes if len(execution_ids) > 1 else None
-        found = await self._settled(self._by_range, (low, high), execution_ids, bound)
+        found = await self._logs(self._by_range, (low, high), execution_ids, bound)
         return [found[execution_id] for execution_id in execution_ids]
 
-    async def _settled(
+    async def count(self, low: int, high: int, limit: int) -> Counted:
+        """Count the first `limit` executions with low <= execution_id <= high.
+
+        Raises:
+            SourceError: the read failed.
+        """
+        async with self._lock:
+            began_at, facts, rows = await self._settled(self._counting, (low, high, limit), None)
+        return Counted(facts, began_at, tuple(Count(row[0], row[1], int(row[5])) for row in rows))
+
+    async def _logs(
         self, sql: str, args: tuple[object, ...], execution_ids: Iterable[int], max_bytes: int | None
     ) -> dict[int, ExecutionLog]:
         async with self._lock:
-            for _ in range(_TREE_TRIES):
-                began_at = self._clock.now()
-                facts, rows = await self._statement(sql, args, max_bytes)
-                known, self._tree = self._tree, facts.tree
-                if known == facts.tree:
-                    anchor = await read_anchor(self._session, facts)
-                    read = LogRead(began_at, facts.epoch, anchor)
-                    return _logs(execution_ids, rows, read, self.read_limit)
+            began_at, facts, rows = await self._settled(sql, args, max_bytes)
+            anchor = await read_anchor(self._session, facts)
+        return _grouped(execution_ids, rows, LogRead(began_at, facts.epoch, anchor), self.read_limit)
+
+    async def _settled(
+        self, sql: str, args: tuple[object, ...], max_bytes: int | None
+    ) -> tuple[int, Facts, list[Any]]:
+        for _ in range(_TREE_TRIES):
+            began_at = self._clock.now()
+            facts, rows = await self._statement(sql, args, max_bytes)
+            known, self._tree = self._tree, facts.tree
+            if known == facts.tree:
+                return began_at, facts, rows
         raise SourceUnavailable("the partition tree changes without end", hint="it is tried again")
 
     async def _statement(
@@ -208,7 +243,17 @@ def _by_range_sql(table: EventTable, shard: Shard) -> str:
     )
 
 
-def _logs(
+def _counting_sql(table: EventTable, shard: Shard) -> str:
+    # In the shape of an event: a count stands where the event id does, the sum in the body.
+    return (
+        f"{_facts_first(table)} (select l.execution_id, count(*), null::bigint, null::bigint, null::text,"
+        f" sum(l.event_id)::text, null::bigint from {table.name} l"
+        f" where l.execution_id between $1 and $2{shard.filter_sql('l.execution_id')}"
+        " group by l.execution_id order by l.execution_id limit $3)"
+    )
+
+
+def _grouped(
     execution_ids: Iterable[int], rows: Sequence[Any], read: LogRead, limit: int
 ) -> dict[int, ExecutionLog]:
     found: dict[int, list[Event]] = {execution_id: [] for execution_id in execution_ids}

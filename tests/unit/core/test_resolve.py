@@ -1,0 +1,111 @@
+"""Why stored rows are absent from a log read: spec 3.4 step 3, b before a before c."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.core.authority import StoredEvent
+from sidecar.core.due import SECOND
+from sidecar.core.ports import EpochSpan
+from sidecar.core.resolve import Explained, LogLost, LogPruned, Resolution, SecondWriter, resolve
+from tests.unit.core.build import chain, placed
+
+MINUTE = 60 * SECOND
+LAST = 1_000 * SECOND
+ENDED = EpochSpan("one", 0, LAST)
+RUNNING = EpochSpan("two", LAST + 5 * SECOND, LAST + 100 * SECOND)
+EPOCHS = (ENDED, RUNNING)
+
+
+def rows(*ids: int, at: int | None = LAST, origin: str | None = "log") -> tuple[StoredEvent, ...]:
+    return placed(chain(*ids), at=at, origin=origin)
+
+
+def ask(
+    absent: tuple[StoredEvent, ...],
+    fresh: set[int],
+    *,
+    root: int = 1,
+    epochs: tuple[EpochSpan, ...] = EPOCHS,
+) -> Resolution:
+    return resolve(absent, fresh, root=root, epochs=epochs)
+
+
+def test_every_row_in_the_fresh_read_explains_it() -> None:
+    assert ask(rows(2, 3), {1, 2, 3}) == Explained()
+
+
+def test_one_row_still_absent_is_enough() -> None:
+    assert ask(rows(2, 3, at=None), {1, 2}) == SecondWriter((3,), ("log",), 1)
+
+
+def test_rows_seen_just_before_an_epoch_ended_are_lost_with_it() -> None:
+    assert ask(rows(2, 3), {1}) == LogLost((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("age", "lost"), [(0, True), (MINUTE - 1, True), (MINUTE, False), (2 * MINUTE, False)]
+)
+def test_only_the_last_minute_of_an_epoch_is_lost_with_it(age: int, lost: bool) -> None:
+    assert isinstance(ask(rows(2, at=LAST - age), {1}), LogLost) is lost
+
+
+def test_a_row_read_after_the_last_poll_belongs_to_the_epoch_that_had_begun() -> None:
+    assert isinstance(ask(rows(2, at=LAST + SECOND), {1}), LogLost)
+
+
+def test_a_row_of_the_running_epoch_is_never_lost() -> None:
+    assert isinstance(ask(rows(2, at=RUNNING.first_seen_at), {1}), SecondWriter)
+
+
+def test_nothing_is_lost_while_no_epoch_has_ended() -> None:
+    assert isinstance(ask(rows(2), {1}, epochs=(ENDED,)), SecondWriter)
+
+
+def test_nothing_is_lost_by_an_epoch_that_was_never_seen() -> None:
+    assert isinstance(ask(rows(2), {1}, epochs=()), SecondWriter)
+    assert isinstance(ask(rows(2, at=-1), {1}), SecondWriter)
+
+
+def test_a_row_of_unknown_time_is_never_lost() -> None:
+    assert isinstance(ask(rows(2, at=None), {1}), SecondWriter)
+
+
+def test_all_of_them_must_have_been_seen_late() -> None:
+    early = StoredEvent(9, chain(9)[0], "log", LAST - 2 * MINUTE)
+    assert isinstance(ask((*rows(2), early), {1}), SecondWriter)
+    assert isinstance(ask((*rows(2), early), {1, 9}), LogLost)
+
+
+def test_each_row_is_held_against_its_own_epoch() -> None:
+    third = EpochSpan("three", LAST + 200 * SECOND, LAST + 300 * SECOND)
+    late = StoredEvent(9, chain(9)[0], "log", RUNNING.last_seen_at - SECOND)
+    assert ask((*rows(2), late), {1}, epochs=(*EPOCHS, third)) == LogLost((2, 9))
+    assert ask((*rows(2), late), {1}, epochs=(third, RUNNING, ENDED)) == LogLost((2, 9))
+    assert isinstance(ask((*rows(2), late), {1}), SecondWriter)
+
+
+def test_i25_a_log_without_its_root_is_pruned() -> None:
+    assert ask(rows(1, 2, at=None), {3}) == LogPruned()
+    assert ask(rows(1, 2, at=None), set()) == LogPruned()
+
+
+def test_lost_is_asked_before_pruned() -> None:
+    assert ask(rows(1, 2), set()) == LogLost((1, 2))
+
+
+def test_i17_everything_else_is_a_second_writer_with_the_origins() -> None:
+    mixed = (*rows(2, origin="log", at=None), *rows(3, origin=None, at=None), *rows(4, origin="api", at=None))
+    found = ask(mixed, {1})
+    assert found == SecondWriter((2, 3, 4), ("log", None, "api"), 3)
+    assert isinstance(found, SecondWriter)
+    assert not found.truncated
+
+
+@pytest.mark.parametrize(("count", "truncated"), [(8, False), (9, True), (20, True)])
+def test_at_most_eight_ids_are_named(count: int, truncated: bool) -> None:
+    found = ask(rows(*range(2, 2 + count), at=None), {1})
+    assert isinstance(found, SecondWriter)
+    assert found.event_ids == tuple(range(2, 10))
+    assert len(found.origins) == 8
+    assert (found.absent, found.truncated) == (count, truncated)

@@ -74,7 +74,7 @@ def _matrix(outcome: Outcome) -> Table:
     pairs = _pairs(outcome)
     expected = sorted({ledger for ledger, _ in pairs}, key=_order(pairs, 0))
     seen = sorted({verdict for _, verdict in pairs}, key=_order(pairs, 1))
-    matrix = Table(box=SIMPLE_HEAD, title="verdicts × ledger (executions)", title_justify="left")
+    matrix = Table(box=SIMPLE_HEAD, title="verdicts x ledger (executions)", title_justify="left")
     matrix.add_column("sidecar says ↓   ledger says →", no_wrap=True)
     for label in expected:
         matrix.add_column(label.removeprefix("refused_"), justify="right")

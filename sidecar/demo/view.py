@@ -21,7 +21,7 @@ from sidecar.demo.scene import GATES, Planted, Scene
 from sidecar.demo.watch import LANES
 
 BAR: Final = 22
-NEVER: Final = "–"
+NEVER: Final = "n/a"
 _COLOURS: Final = {MATCH: "green", UNJUDGED: "bright_black", "divergent": "red", "second_writer": "red"}
 
 
@@ -49,7 +49,7 @@ def line(scene: Scene) -> str:
 
 
 def coverage(scene: Scene) -> str:
-    """Covered share of the eligible executions; a dash, never 100 %, when there are none."""
+    """Covered share of the eligible executions; `n/a`, never 100 %, when there are none."""
     look = scene.look
     if not look.eligible_executions:
         return NEVER
@@ -81,7 +81,7 @@ def colour(verdict: str) -> str:
 def _head(scene: Scene) -> Panel:
     text = Text()
     text.append("a recorded NoETL log at ", style="bright_black")
-    text.append(f"{scene.speed:g}×", style="bold")
+    text.append(f"{scene.speed:g}x", style="bold")
     text.append(" its speed, played by concurrent writers; gates on: ", style="bright_black")
     text.append(" ".join(GATES), style="bold")
     text.append(f"\n{scene.windows}", style="bright_black")
@@ -184,7 +184,7 @@ def _mark(planted: Planted) -> Text:
 
 
 def _times(verdict: str, count: int) -> str:
-    return verdict if count == 1 else f"{verdict} ×{count}"
+    return verdict if count == 1 else f"{verdict} x{count}"
 
 
 def _playing(scene: Scene) -> Columns:

@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -88,6 +88,7 @@ class Observer:
         self._writes = writes
         self._looked = asyncio.Event()
         self.look = Look()
+        self.looks = 0
 
     async def run(self) -> None:
         """Look until cancelled.  A look that fails (the sidecar starts or ends) is skipped."""
@@ -104,13 +105,16 @@ class Observer:
         except (OSError, HTTPException, ValueError, sqlite3.Error):
             return False
         self.look = self._look(rows, samples)
+        self.looks += 1
         looked, self._looked = self._looked, asyncio.Event()
         looked.set()
         return True
 
-    async def next(self) -> Look:
-        """The next look."""
-        await self._looked.wait()
+    async def next(self, within_s: float | None = None) -> Look:
+        """The next look, or the last one again when none succeeds within `within_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._looked.wait()
         return self.look
 
     async def until_verdict(self, execution_id: int, verdict: str) -> bool:

@@ -29,4 +29,10 @@ def recorded(partition: Partition, judgement: Judgement, now: int) -> tuple[Part
     elif verdict in COUNTED:
         new = tuple(kind for kind in judgement.kinds if kind not in counted)
         counted = counted | {kind.value for kind in new}
-    return replace(partition, verdict=verdict.value, verdict_at=now, verdict_rows=judgement.log_rows, counted_kinds=counted), new
+    return replace(
+        partition,
+        verdict=verdict.value,
+        verdict_at=now,
+        verdict_rows=judgement.log_rows,
+        counted_kinds=counted,
+    ), new

@@ -12,7 +12,7 @@ is not reported for what the next moment heals.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from sidecar.comparator.findings import GOOD
@@ -22,7 +22,7 @@ from sidecar.comparator.report import TickReport
 from sidecar.core.authority import StoredEvent, is_contiguous
 from sidecar.core.compare import compare
 from sidecar.core.due import Windows
-from sidecar.core.event import Event
+from sidecar.core.event import ID_MAX, ID_MIN, Event
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import judge_absent, judge_read_only
 from sidecar.core.links import Ordered, order_by_links
@@ -31,43 +31,46 @@ from sidecar.core.ports import EpochSpan, ExecutionLog, LogReader, Populated, St
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
 from sidecar.core.verdict import Judgement, Verdict
-from sidecar.errors import SourceError
 
 ONE_SHOT = Windows(tick=1, settle=0, dangling=0, lookback=0, stale_max_ticks=1)
 """Nothing is pending in a one-shot verification after its settle time."""
 
-Judge = Callable[[Sequence[int]], Awaitable[list[Judgement]]]
+Judge = Callable[[Sequence[ExecutionLog]], Awaitable[list[Judgement]]]
+
+AGAIN_MAX = 64
+"""Executions of one second look."""
 
 
 async def verify(
-    batches: AsyncIterator[Sequence[int]],
+    logs: AsyncIterator[Sequence[ExecutionLog]],
     judge: Judge,
-    record: Callable[[Iterable[Judgement]], None],
+    reader: LogReader,
+    record: Callable[[Sequence[Judgement]], None],
     *,
     settle_s: float,
 ) -> None:
-    """Judge every execution of `batches`; what is not good is judged again after `settle_s`.
+    """Judge every execution of `logs`; what is not good is read and judged again after `settle_s`.
 
     Args:
         record: Takes final judgements as they come.
+
+    Raises:
+        SourceError: the log could not be read to its end; what was recorded stands.
     """
     loop = asyncio.get_running_loop()
     later: list[int] = []
-    first_open_at = loop.time()
-    async for batch in batches:
+    open_since = loop.time()
+    async for batch in logs:
         judgements = await judge(batch)
         if settle_s:
             later += [j.execution_id for j in judgements if j.verdict not in GOOD]
             judgements = [j for j in judgements if j.verdict in GOOD]
-            first_open_at = loop.time()
+            open_since = loop.time()
         record(judgements)
     if later:
-        await asyncio.sleep(max(0.0, first_open_at + settle_s - loop.time()))
-        for start in range(0, len(later), AGAIN_MAX):
-            record(await judge(later[start : start + AGAIN_MAX]))
-
-
-AGAIN_MAX = 64
+        await asyncio.sleep(max(0.0, open_since + settle_s - loop.time()))
+    for start in range(0, len(later), AGAIN_MAX):
+        record(await judge(await reader.read(later[start : start + AGAIN_MAX])))
 
 
 class NoPools:
@@ -96,9 +99,9 @@ def against_temporary(store: Store, reader: LogReader) -> Judge:
     """Judge by populating `store`, which must be nobody else's."""
     comparator = Comparator(store, reader, NoPools(), ONE_SHOT)
 
-    async def judge(executions: Sequence[int]) -> list[Judgement]:
+    async def judge(logs: Sequence[ExecutionLog]) -> list[Judgement]:
         report = TickReport()
-        await comparator.judge(executions, report)
+        await comparator.judge_logs(logs, report)
         return [judged.judgement for judged in report.judged]
 
     return judge
@@ -107,33 +110,63 @@ def against_temporary(store: Store, reader: LogReader) -> Judge:
 class RawStore(Protocol):
     """A store that is only read."""
 
-    async def chains(self, execution_ids: Sequence[int]) -> Mapping[int, tuple[StoredEvent, ...]]: ...
+    async def stored_chains(self, execution_ids: Sequence[int]) -> Mapping[int, tuple[StoredEvent, ...]]:
+        """The raw rows of those executions that have any."""
+        ...
 
     async def epochs(self) -> tuple[EpochSpan, ...]: ...
 
+    def executions(self, low: int, high: int) -> AsyncIterator[int]:
+        """Every execution with something stored, ascending, both ends included."""
+        ...
+
+
+async def union(
+    logs: AsyncIterator[Sequence[ExecutionLog]], store: RawStore, reader: LogReader
+) -> AsyncIterator[Sequence[ExecutionLog]]:
+    """`logs`, ascending by id, and an answer of the log for what only the store holds."""
+    low = ID_MIN
+    async for batch in logs:
+        yield batch
+        high = max(log.execution_id for log in batch)
+        known = {log.execution_id for log in batch}
+        async for alone in _alone(store, reader, low, high, known):
+            yield alone
+        low = high + 1
+    async for alone in _alone(store, reader, low, ID_MAX, set()):
+        yield alone
+
+
+async def _alone(
+    store: RawStore, reader: LogReader, low: int, high: int, known: set[int]
+) -> AsyncIterator[Sequence[ExecutionLog]]:
+    ids: list[int] = []
+    async for execution_id in store.executions(low, high):
+        if execution_id not in known:
+            ids.append(execution_id)
+        if len(ids) == AGAIN_MAX:
+            yield await reader.read(ids)
+            ids = []
+    if ids:
+        yield await reader.read(ids)
+
 
 def against_store(store: RawStore, reader: LogReader) -> Judge:
-    """Judge the raw chains of `store`; nothing is written."""
+    """Judge the raw chains of `store`; nothing is written.
 
-    async def judge(executions: Sequence[int]) -> list[Judgement]:
-        # The store first: a row that it holds was committed before this read of the log.
-        chains = await store.chains(executions)
-        try:
-            logs = await reader.read(executions)
-            absent = {log.execution_id: _absent(chains.get(log.execution_id, ()), log) for log in logs}
-            asked = [i for i, rows in absent.items() if rows]
-            again = by_execution(await reader.read(asked)) if asked else {}
-        except SourceError as error:
-            return [Judgement(i, Verdict.LOG_READ_FAILED, detail=str(error)) for i in executions]
+    The chains are read after the log, so a store that is being fed is not called behind for
+    what came in between; what it has more is asked for once again.
+    """
+
+    async def judge(logs: Sequence[ExecutionLog]) -> list[Judgement]:
+        chains = await store.stored_chains([log.execution_id for log in logs])
+        absent = {log.execution_id: _absent(chains.get(log.execution_id, ()), log) for log in logs}
+        asked = [i for i, rows in absent.items() if rows]
+        again = by_execution(await reader.read(asked)) if asked else {}
         epochs = await store.epochs()
         return [
-            _raw(
-                chains.get(log.execution_id, ()),
-                again.get(log.execution_id, log),
-                absent[log.execution_id],
-                epochs,
-            )
-            for log in logs
+            _raw(chains.get(i, ()), again.get(i, log), absent[i], epochs)
+            for i, log in by_execution(logs).items()
         ]
 
     return judge

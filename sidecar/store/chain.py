@@ -29,6 +29,10 @@ from sidecar.store.reader import BUSY_TIMEOUT_MS, StoreReader, open_readonly, re
 from sidecar.store.unit import HIGH, SqliteUnit
 
 T = TypeVar("T")
+FLAG_HELD: Final = (
+    "UPDATE due SET reread = ? WHERE reread IS NULL"
+    " AND execution_id IN (SELECT execution_id FROM partition WHERE held > 0)"
+)
 _SURROGATES: Final = frozenset(map(chr, range(0xD800, 0xE000)))
 
 
@@ -87,6 +91,14 @@ class ChainStore(StoreReader):
         """
         unit = SqliteUnit(self._writer, self._clock)
         return await self._writer.hold(partial(unit.perform, work), unit.committed)
+
+    async def flag_held(self) -> None:
+        """Mark what waited in a pool that did not survive: its log has to be read again.
+
+        Called once, before anything is fed.  Source: spec 2.12 step 2.
+        """
+        now = self._clock.now()
+        await self._writer.hold(lambda: self._writer.rows(FLAG_HELD, (now,)))
 
     async def populate_from_log(
         self, execution_id: int, events: Iterable[Event], *, read: LogRead | None = None

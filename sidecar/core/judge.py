@@ -28,7 +28,7 @@ from sidecar.core.populate import Diverged, InSync, Outcome, Refused, StaleLog
 from sidecar.core.ports import Populated
 from sidecar.core.resolve import Explained, LogLost, LogPruned, Resolution, SecondWriter
 from sidecar.core.verdict import Judgement, Kind, Verdict
-from sidecar.errors import invariant
+from sidecar.errors import broken, invariant
 
 PRECEDENCE: Final = (
     Verdict.LOG_LOST,
@@ -148,7 +148,7 @@ def judge(hold: Hold, windows: Windows) -> Ruling:
 def judge_read_only(
     execution_id: int,
     outcome: Outcome,
-    comparison: Comparison,
+    comparison: Comparison | None,
     *,
     log_rows: int,
     stored_rows: int,
@@ -158,14 +158,25 @@ def judge_read_only(
 
     Args:
         outcome: What `plan` says of the stored chain and the log; it was not carried out.
-        comparison: Of the stored chain with the log's first `stored_rows` events.
+        comparison: Of the stored chain with the log's first `stored_rows` events, looked at
+            only when `outcome` is InSync.
+
+    Raises:
+        InvariantError: InSync and not compared.
 
     Source: spec 3.3, last paragraph.
     """
-    findings = [*_of_resolution(resolution), *_of_plan(outcome), *_of_axes(comparison)]
+    findings = [*_of_resolution(resolution), *_of_plan(outcome)]
     if isinstance(outcome, InSync):
-        findings.append(_Finding(_healthy(outcome.total, behind=outcome.appended > 0)))
+        findings += _of_common_part(outcome, comparison)
     return _ruling(findings, execution_id, log_rows, stored_rows)
+
+
+def _of_common_part(outcome: InSync, comparison: Comparison | None) -> Iterator[_Finding]:
+    if comparison is None:
+        broken("an untaken comparison is no agreement")
+    yield from _of_axes(comparison)
+    yield _Finding(_healthy(outcome.total, behind=outcome.appended > 0))
 
 
 def judge_absent(execution_id: int, resolution: Resolution, *, log_rows: int, stored_rows: int) -> Judgement:

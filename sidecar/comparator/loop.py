@@ -56,11 +56,13 @@ class Comparator:
     async def judge(self, executions: Sequence[int], report: TickReport) -> None:
         """Read, hold, and where a question is open read once more and hold again."""
         logs = await self._read(executions, report)
-        if not logs:
-            return
-        held = await self._store.transact(
-            HoldUnit(self._pools, self._windows, self._store.clock, by_execution(logs))
-        )
+        if logs:
+            await self.judge_logs(logs, report)
+
+    async def judge_logs(self, logs: Sequence[ExecutionLog], report: TickReport) -> None:
+        """The same for log reads at hand."""
+        hold = HoldUnit(self._pools, self._windows, self._store.clock, by_execution(logs))
+        held = await self._store.transact(hold)
         report.add(held)
         if held.questions:
             await self._ask_again(held.questions, report)

@@ -22,7 +22,7 @@ from sidecar.comparator.report import TickReport
 from sidecar.core.authority import StoredEvent, is_contiguous
 from sidecar.core.compare import compare
 from sidecar.core.due import Windows
-from sidecar.core.event import ID_MAX, ID_MIN, Event
+from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import judge_absent, judge_read_only
 from sidecar.core.links import Ordered, order_by_links
@@ -196,11 +196,7 @@ def _raw(
     chain = tuple(row.event for row in stored)
     order = order_by_links(log.events)
     outcome = plan(chain, order, gap=not is_contiguous(stored))
-    shared: tuple[Event, ...] = order.events[: len(chain)] if isinstance(order, Ordered) else ()
+    comparison = compare(chain, order.events[: len(chain)]) if isinstance(order, Ordered) else None
     return judge_read_only(
-        log.execution_id,
-        outcome,
-        compare(chain, shared),
-        log_rows=len(log.events),
-        stored_rows=len(stored),
-    ).judgement
+        log.execution_id, outcome, comparison, log_rows=len(log.events), stored_rows=len(stored)
+    )

@@ -18,7 +18,7 @@ import pytest
 from sidecar.demo.postgres import EmbeddedPostgres
 from tests.support.databases import URL_VARIABLE, Database, Server, fresh_database, matrix, prepare
 
-Servers = Callable[[Path | None], Server]
+Servers = Callable[[Path | None], Awaitable[Server]]
 StartServer = Callable[..., Awaitable[EmbeddedPostgres]]
 
 
@@ -34,10 +34,10 @@ def servers() -> Iterator[Servers]:
     """Servers by bin folder, each started when it is first asked for."""
     running: dict[Path | None, Server] = {}
 
-    def server(folder: Path | None) -> Server:
+    async def server(folder: Path | None) -> Server:
         if folder not in running:
             url = os.environ.get(URL_VARIABLE) if folder is None else None
-            running[folder] = Server.given(url) if url else Server.started(folder)
+            running[folder] = await Server.given(url) if url else Server.started(folder)
         return running[folder]
 
     yield server
@@ -47,19 +47,19 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture
 async def pg(servers: Servers) -> AsyncIterator[Database]:
-    async with fresh_database(servers(None)) as database:
+    async with fresh_database(await servers(None)) as database:
         yield database
 
 
 @pytest.fixture
 async def pg_older(servers: Servers) -> AsyncIterator[Database]:
-    async with fresh_database(servers(None), late_columns=False) as database:
+    async with fresh_database(await servers(None), late_columns=False) as database:
         yield database
 
 
 @pytest.fixture
 async def pg_each(servers: Servers, pg_bin: Path | None) -> AsyncIterator[Database]:
-    async with fresh_database(servers(pg_bin)) as database:
+    async with fresh_database(await servers(pg_bin)) as database:
         yield database
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from sidecar import sql
 
 LATE_COLUMNS: Final = ("prev_event_id", "command_id", "stage_id", "frame_id")
-_LATE_FILE: Final = "004_late_columns.sql"
+_LATE_FILE: Final = "005_late_columns.sql"
 
 
 def event_table(schema: str = "noetl", *, late_columns: bool = True) -> str:

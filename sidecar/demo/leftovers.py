@@ -63,9 +63,9 @@ def base(user: User) -> Path:
 def sweep(user: User) -> list[Path]:
     """Delete the folders whose owner and server are gone; the ones deleted.
 
-    Only folders that belong to `user`: what another user left is that user's to sweep.
+    Only folders that belong to `user` or to us: what another user left is that user's to sweep.
     """
-    return [root for root in _candidates(base(user)) if _is_of(root, user) and _swept(root)]
+    return [root for root in _candidates(base(user)) if _is_ours(root, user) and _swept(root)]
 
 
 def _candidates(folder: Path) -> list[Path]:
@@ -81,9 +81,9 @@ def _changed_at(root: Path) -> float:
         return float("inf")
 
 
-def _is_of(root: Path, user: User) -> bool:
+def _is_ours(root: Path, user: User) -> bool:
     try:
-        return root.lstat().st_uid == user.uid
+        return root.lstat().st_uid in (user.uid, os.geteuid())
     except FileNotFoundError:  # another starter swept it
         return False
 

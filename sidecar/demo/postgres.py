@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from sidecar.demo import binaries, leftovers
 from sidecar.demo.binaries import User
-from sidecar.errors import SourceUnavailable, invariant
+from sidecar.errors import ConfigError, SourceUnavailable, invariant
 
 SUPERUSER: Final = "postgres"
 SOCKET_PORT: Final = 5432
@@ -33,7 +33,6 @@ STOP_TIMEOUT_S: Final = 20.0
 PORT_TRIES: Final = 5
 
 _POLL_S = 0.01
-_NOBODY = 65534
 _DEFAULTS: Final = MappingProxyType(
     # Nothing here outlives a power cut, so nothing has to be flushed; a killed process loses nothing.
     {"fsync": "off", "full_page_writes": "off", "timezone": "UTC", "log_timezone": "UTC"}
@@ -75,7 +74,7 @@ class EmbeddedPostgres:
             password: The superuser's, for TCP; default: a random one.
 
         Raises:
-            ConfigError: no programs were found.
+            ConfigError: no programs were found, or no user that may run them.
             SourceUnavailable: initdb or the server failed; nothing is left behind.
             InvariantError: not the main thread: the server would end with the thread.
         """
@@ -268,12 +267,21 @@ class EmbeddedPostgres:
 
 
 def _service_user() -> User:
-    if os.geteuid() != 0:
-        return User(None)
+    """Who runs the server: `nobody` when we are root, else ourselves.
+
+    Raises:
+        ConfigError: the machine has no name for that user id; initdb would refuse it.
+    """
     try:
+        if os.geteuid() != 0:
+            pwd.getpwuid(os.geteuid())
+            return User(None)
         nobody = pwd.getpwnam("nobody")
-    except KeyError:
-        return User((_NOBODY, _NOBODY))
+    except KeyError as unknown:
+        raise ConfigError(
+            f"the embedded Postgres has no user to run as: {unknown.args[0]}",
+            hint="initdb wants a user with a line in /etc/passwd: run as one that has it",
+        ) from unknown
     return User((nobody.pw_uid, nobody.pw_gid))
 
 

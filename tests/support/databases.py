@@ -51,13 +51,16 @@ class Server:
         return cls(embedded.dsn(), embedded)
 
     @classmethod
-    def given(cls, url: str) -> Server:
+    async def given(cls, url: str) -> Server:
         """The server of the variable.  One that cannot be reached fails every test that needs it."""
         server = cls(url, None)
         try:
-            run_apart(server._say("SELECT 1"))
+            await server._say("SELECT 1")
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            pytest.fail(f"{URL_VARIABLE} is set, but the server did not answer: {type(error).__name__}")
+            # Without a traceback: it would print the address, password included.
+            pytest.fail(
+                f"{URL_VARIABLE} is set, but the server did not answer: {type(error).__name__}", pytrace=False
+            )
         return server
 
     def dsn(self, database: str) -> str:

@@ -42,6 +42,7 @@ RESERVED: Final = frozenset(
         "GOSSIP_KEY_FILE",
         "INVARIANT_WINDOW_H",
         "RETAIN_DAYS",
+        "STORE_MAX_BYTES",
         "STORE_REPLICAS",
     )
 )
@@ -250,9 +251,6 @@ class Settings(BaseSettings):
     # Store
     store: Annotated[str, BeforeValidator(store_url)] = Field(
         DEFAULT_STORE, repr=False, description="The chain store: a path, or sqlite:///PATH."
-    )
-    store_max_bytes: Int = Field(
-        0, ge=0, le=2**50, description="The store pauses above this size; 0: only when the disk is full."
     )
     store_synchronous: Annotated[Literal["normal", "full"], BeforeValidator(_lower)] = Field(
         "normal", description="SQLite's synchronous. normal: a power cut only makes the tail read again."

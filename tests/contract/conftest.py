@@ -1,0 +1,30 @@
+"""`backend`: one place for a store, by each implementation; `store`: a store opened there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.store import ChainStore
+from tests.contract.backends import Backend, SqliteBackend
+
+BACKENDS = {"sqlite": SqliteBackend}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    return BACKENDS[request.param](tmp_path)
+
+
+@pytest.fixture
+async def store(backend: Backend) -> AsyncIterator[ChainStore]:
+    async with backend.open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> SqliteBackend:
+    """For what only SQLite has: files, plans, the shell's view."""
+    return SqliteBackend(tmp_path)

@@ -58,8 +58,8 @@ def facts_cte(regclass: str, horizon_parameter: str | None = None) -> str:
 
 
 FACTS_BODY: Final = (
-    "json_build_object('h', h, 'mx', mx, 't', t, 'rec', rec, "  # one row, so its size does not matter
-    "'epoch', epoch, 'tree', tree, 'relid', relid)::text"
+    "json_build_object('h', b.h, 'mx', b.mx, 't', b.t, 'rec', b.rec,"
+    " 'epoch', b.epoch, 'tree', b.tree, 'relid', b.relid)::text"
 )
 """The facts as the body of the first row; selected from `b`."""
 

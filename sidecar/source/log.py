@@ -131,6 +131,20 @@ class PostgresLog:
             began_at, facts, rows = await self._settled(self._counting, (low, high, limit), None)
         return Counted(facts, began_at, tuple(Count(row[0], row[1], int(row[5])) for row in rows))
 
+    async def ours(self, execution_ids: Sequence[int]) -> list[int]:
+        """Those of `execution_ids` that fall to this shard, in order.
+
+        Raises:
+            SourceError: the statement failed.
+        """
+        if self.shard.count == 1 or not execution_ids:
+            return list(execution_ids)
+        sql = f"select i.id from unnest($1::bigint[]) as i(id) where true{self.shard.filter_sql('i.id')}"
+        async with self._lock:
+            rows = await fetch_alone(self._session, sql, (list(execution_ids),))
+        mine = {row[0] for row in rows}
+        return [execution_id for execution_id in execution_ids if execution_id in mine]
+
     async def _logs(
         self, sql: str, args: tuple[object, ...], execution_ids: Iterable[int], max_bytes: int | None
     ) -> dict[int, ExecutionLog]:

@@ -1,0 +1,90 @@
+"""The log side put together: one inspected table, readers and lanes with sessions of their own."""
+
+from __future__ import annotations
+
+from sidecar.core.ports import Clock
+from sidecar.source.connection import Session
+from sidecar.source.log import PostgresLog
+from sidecar.source.options import SourceOptions
+from sidecar.source.poll import Anchors, Poller
+from sidecar.source.sweep import SweepLane
+from sidecar.source.table import EventTable, inspect
+from sidecar.source.tail import LaneStore, WindowLane
+
+
+class LogSource:
+    """`noetl.event` behind one DSN.  Open it with `LogSource.open`.
+
+    Every reader and lane has its own connection, so a slow one holds up no other; connections
+    are opened at first use.
+    """
+
+    def __init__(self, options: SourceOptions, table: EventTable) -> None:
+        self.options = options
+        self.table = table
+        self._sessions: list[Session] = []
+
+    @classmethod
+    async def open(cls, options: SourceOptions) -> LogSource:
+        """Inspect the table.
+
+        Raises:
+            ConfigError: the DSN or the schema's name cannot be read.
+            SourceError: the server cannot be reached, or will not let us read.
+        """
+        session = Session(options.dsn, query_timeout_s=options.query_timeout_s)
+        try:
+            return cls(options, await inspect(session, options.schema))
+        finally:
+            await session.close()
+
+    def reader(self, clock: Clock) -> PostgresLog:
+        """A reader of whole executions, with a connection of its own."""
+        return PostgresLog(
+            self._session(), self.table, clock, read_limit=self.options.read_limit, shard=self.options.shard
+        )
+
+    def lanes(self, store: LaneStore, clock: Clock) -> tuple[WindowLane, WindowLane, SweepLane]:
+        """The lanes live, late and sweep."""
+        options = self.options
+        anchors = Anchors(self._session())
+        live = self._window_lane("live", anchors, store, clock, options.live_window_s, options.poll_ms / 1000)
+        late = self._window_lane("late", anchors, store, clock, options.late_window_s, options.late_poll_s)
+        sweep = SweepLane(
+            self._session(),
+            self._poller(anchors, clock),
+            self.reader(clock),
+            self.table,
+            store,
+            round_s=options.sweep_round_s,
+            # One statement may have to read a whole cold partition.
+            scan_timeout_s=max(options.query_timeout_s, options.sweep_round_s),
+            shard=options.shard,
+        )
+        return live, late, sweep
+
+    def _window_lane(
+        self, name: str, anchors: Anchors, store: LaneStore, clock: Clock, window_s: float, every_s: float
+    ) -> WindowLane:
+        return WindowLane(
+            name,
+            self._poller(anchors, clock),
+            self.table,
+            store,
+            window_s=window_s,
+            every_s=every_s,
+            shard=self.options.shard,
+        )
+
+    def _poller(self, anchors: Anchors, clock: Clock) -> Poller:
+        return Poller(self._session(), anchors, self.table, clock, self.options.shard)
+
+    def _session(self) -> Session:
+        session = Session(self.options.dsn, query_timeout_s=self.options.query_timeout_s)
+        self._sessions.append(session)
+        return session
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for session in self._sessions:
+            await session.close()

@@ -30,8 +30,8 @@ RETRY_PAUSE_MIN_S: Final = 0.2
 RETRY_PAUSE_MAX_S: Final = 10.0
 
 
-class FollowedLane(Lane, Protocol):
-    """A lane with what telemetry wants to know of it."""
+class LaneState(Protocol):
+    """A lane as telemetry sees it."""
 
     @property
     def caught_up(self) -> bool:
@@ -42,6 +42,13 @@ class FollowedLane(Lane, Protocol):
     def horizon_age_s(self) -> float:
         """Seconds since this lane's horizon last advanced, Postgres's clock."""
         ...
+
+
+class FollowedLane(Lane, Protocol):
+    """A lane with its state."""
+
+    @property
+    def state(self) -> LaneState: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +158,11 @@ class Line:
             metrics.populate(outcome, count)
         for lag in report.lags:
             metrics.lag(lag)
-        metrics.polled(lane.name, at=time.time(), horizon_age=lane.horizon_age_s)
+        metrics.polled(lane.name, at=time.time(), horizon_age=lane.state.horizon_age_s)
         self._well(lane.name)
         if batch.cursor is not None:
             self.first_poll.set()
-        self._health.mark(NotReady.CATCHING_UP, not all(each.caught_up for each in self._lanes))
+        self._health.mark(NotReady.CATCHING_UP, not all(each.state.caught_up for each in self._lanes))
         self.progress.move()
 
     async def _judge(self) -> None:

@@ -110,7 +110,7 @@ def against_temporary(store: Store, reader: LogReader) -> Judge:
 class RawStore(Protocol):
     """A store that is only read."""
 
-    async def stored_chains(self, execution_ids: Sequence[int]) -> Mapping[int, tuple[StoredEvent, ...]]:
+    async def chains(self, execution_ids: Sequence[int]) -> Mapping[int, tuple[StoredEvent, ...]]:
         """The raw rows of those executions that have any."""
         ...
 
@@ -159,7 +159,7 @@ def against_store(store: RawStore, reader: LogReader) -> Judge:
     """
 
     async def judge(logs: Sequence[ExecutionLog]) -> list[Judgement]:
-        chains = await store.stored_chains([log.execution_id for log in logs])
+        chains = await store.chains([log.execution_id for log in logs])
         absent = {log.execution_id: _absent(chains.get(log.execution_id, ()), log) for log in logs}
         asked = [i for i, rows in absent.items() if rows]
         again = by_execution(await reader.read(asked)) if asked else {}
@@ -199,4 +199,4 @@ def _raw(
     comparison = compare(chain, order.events[: len(chain)]) if isinstance(order, Ordered) else None
     return judge_read_only(
         log.execution_id, outcome, comparison, log_rows=len(log.events), stored_rows=len(stored)
-    )
+    ).judgement

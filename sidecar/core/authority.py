@@ -80,9 +80,9 @@ class Partition:
 
     Times are microseconds of the store's clock (strictly increasing, see store.clock).
     `held` counts delivered rows that are not stored.  `label` is an absorbing refusal.
-    `verdict` is the comparator's latest, `verdict_rows` the rows of the log read behind it; `counted_kinds` are the divergence kinds already
-    counted since the last match.  `head_anchor` and `head_epoch` say when the head was
-    seen (spec 2.13).  Source: design 5, spec 2.4-2.12.
+    `verdict` is the comparator's latest, `verdict_rows` the rows of the log read behind it;
+    `counted_kinds` are the divergence kinds already counted since the last match.
+    `head_anchor` and `head_epoch` say when the head was seen (spec 2.13).  Source: design 5, spec 2.4-2.12.
     """
 
     execution_id: int

@@ -11,9 +11,7 @@ from typing import Final
 
 from sidecar.core.event import ID_MIN
 from sidecar.core.ports import ExecutionLog
-from sidecar.source.connection import Session, fetch_alone
 from sidecar.source.log import PostgresLog
-from sidecar.source.table import EventTable
 
 EXECUTIONS_AT_ONCE: Final = 64
 
@@ -31,26 +29,23 @@ async def read_each(
         yield await log.read(unique[start : start + EXECUTIONS_AT_ONCE])
 
 
-async def read_since(
-    log: PostgresLog, session: Session, table: EventTable, since: datetime
-) -> AsyncGenerator[list[ExecutionLog], None]:
+async def read_since(log: PostgresLog, since: datetime) -> AsyncGenerator[list[ExecutionLog], None]:
     """Read every execution with an event created since `since`, ascending by id.
 
     Args:
-        session: Used by nobody else.
         since: An aware time; the column holds naive UTC.
 
     Raises:
         SourceError: a read failed; what was yielded stands.
     """
     sql = (
-        f"select distinct execution_id from {table.name} where created_at >= $1 and execution_id >= $2"
+        f"select distinct execution_id from {log.table.name} where created_at >= $1 and execution_id >= $2"
         f"{log.shard.filter_sql('execution_id')} order by execution_id limit {EXECUTIONS_AT_ONCE}"
     )
     naive = since.astimezone(UTC).replace(tzinfo=None)
     at = ID_MIN
     while True:
-        found = [row[0] for row in await fetch_alone(session, sql, (naive, at))]
+        found = [row[0] for row in await log.fetch(sql, (naive, at))]
         if found:
             yield await log.read(found)
         if len(found) < EXECUTIONS_AT_ONCE:
@@ -58,11 +53,11 @@ async def read_since(
         at = found[-1] + 1
 
 
-async def estimated_rows(session: Session, table: EventTable) -> int | None:
+async def estimated_rows(log: PostgresLog) -> int | None:
     """How many rows the table has by its statistics; None before the first ANALYZE."""
     sql = (
         "select sum(c.reltuples)::bigint from pg_partition_tree($1::bigint::oid::regclass) t"
         " join pg_class c on c.oid = t.relid where c.relkind = 'r' and c.reltuples >= 0"
     )
-    rows: int | None = (await fetch_alone(session, sql, (table.relid,)))[0][0]
+    rows: int | None = (await log.fetch(sql, (log.table.relid,)))[0][0]
     return rows

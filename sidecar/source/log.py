@@ -140,10 +140,18 @@ class PostgresLog:
         if self.shard.count == 1 or not execution_ids:
             return list(execution_ids)
         sql = f"select i.id from unnest($1::bigint[]) as i(id) where true{self.shard.filter_sql('i.id')}"
-        async with self._lock:
-            rows = await fetch_alone(self._session, sql, (list(execution_ids),))
+        rows = await self.fetch(sql, (list(execution_ids),))
         mine = {row[0] for row in rows}
         return [execution_id for execution_id in execution_ids if execution_id in mine]
+
+    async def fetch(self, sql: str, args: Sequence[object] = ()) -> list[Any]:
+        """Rows of one statement of this package, in a transaction of its own.
+
+        Raises:
+            SourceError: the statement failed.
+        """
+        async with self._lock:
+            return await fetch_alone(self._session, sql, args)
 
     async def _logs(
         self, sql: str, args: tuple[object, ...], execution_ids: Iterable[int], max_bytes: int | None

@@ -1,0 +1,350 @@
+"""The composition root: the only file, with `cli`, that names adapters.
+
+It opens the store, looks the table up, puts lanes, feed and comparator together, and turns
+signals and failures into an end.  What is composed here decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
+
+import uvloop
+from structlog.typing import FilteringBoundLogger
+
+from sidecar.comparator.findings import Verification
+from sidecar.comparator.loop import Comparator
+from sidecar.comparator.verify import against_store, against_temporary, union, verify
+from sidecar.console import progress, show_backfill, show_verification
+from sidecar.core.due import SECOND
+from sidecar.core.event import ID_MAX, ID_MIN
+from sidecar.core.ports import Batch, ExecutionLog
+from sidecar.core.settle import Limits
+from sidecar.core.verdict import Judgement
+from sidecar.errors import StoreError
+from sidecar.feed import Feed
+from sidecar.line import Instruments, Line
+from sidecar.settings import Reading, Settings
+from sidecar.source.choose import estimated_rows, read_each, read_since
+from sidecar.source.compare import Comparison, compared
+from sidecar.source.log import PostgresLog
+from sidecar.source.opened import LogSource
+from sidecar.source.options import Shard, SourceOptions
+from sidecar.source.scan import scan
+from sidecar.store import ChainStore
+from sidecar.store.clock import StoreClock
+from sidecar.store.overview import coverage, due_counts, oldest, sizes
+from sidecar.telemetry import logs
+from sidecar.telemetry.health import Health, NotReady
+from sidecar.telemetry.metrics import Metrics
+from sidecar.telemetry.startup import announce
+from sidecar.web.listener import Listener, application
+
+T = TypeVar("T")
+
+STOP_GRACE_S: Final = 1.5
+"""From the signal to the end; a store transaction that runs is waited for."""
+
+WINDOWS_S: Final = {"5m": 300, "1h": 3600, "24h": 86_400}
+
+
+def main_run(settings: Settings) -> int:
+    """`noetl-chain run`: follow the log until SIGTERM or SIGINT.
+
+    Returns:
+        0 after a signal.
+
+    Raises:
+        SidecarError: what ended it.
+    """
+    logs.configure(settings.log_level, settings.log_format)
+    return _run(_until_signal(_serve(settings)))
+
+
+def main_verify(
+    settings: Settings,
+    *,
+    executions: Sequence[int],
+    since: datetime | None,
+    store: str | None,
+    settle: float,
+    as_json: bool,
+) -> int:
+    """`noetl-chain verify`: compare every execution once.
+
+    Args:
+        executions: Only these; empty: all.
+        since: Only executions with an event created since then (UTC).
+        store: A store to compare, opened read-only; None: a temporary one.
+        settle: Seconds after which what is not good is read once more.
+
+    Returns:
+        0 good, 1 findings, 3 incomplete.
+
+    Raises:
+        SidecarError: it could not be finished; nothing was written.
+    """
+    logs.configure(settings.log_level, settings.log_format)
+    return _run(_verify(settings, executions, since, store, settle, as_json))
+
+
+def main_backfill(settings: Settings, *, as_json: bool) -> int:
+    """`noetl-chain backfill`: fill the store from the whole log.
+
+    What the store already holds in the same number and with the same ids is not read again,
+    so a backfill that was cut short goes on where it stopped.
+
+    Returns:
+        0 when everything of the log is stored, 3 when something was refused.
+    """
+    logs.configure(settings.log_level, settings.log_format)
+    return _run(_backfill(settings, as_json))
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+async def _until_signal(work: Coroutine[Any, Any, None]) -> int:
+    """Run `work` until it ends or a signal comes; a signal is a good end."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    task = asyncio.create_task(work)
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    """The sidecar with its metrics listener."""
+    instruments = Instruments(Metrics(), Health(), logs.get("sidecar"))
+    announce(settings, instruments.log, instruments.metrics)
+    listener = Listener(application(instruments.metrics.registry, instruments.health), settings.metrics_bind)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(listener.run(asyncio.Event()))
+        if settings.populate is Reading.ON:
+            tasks.create_task(_follow(settings, instruments))
+        else:
+            instruments.log.warning("populate_is_off", variable="NOETL_CHAIN_POPULATE")
+
+
+async def _follow(settings: Settings, instruments: Instruments) -> None:
+    try:
+        opening = await ChainStore.open(settings.store, synchronous=settings.store_synchronous)
+    except StoreError as error:
+        instruments.metrics.populate("open_failed")
+        if settings.store_failure == "exit":
+            raise
+        instruments.log.warning("store_unusable", reason=str(error), hint=error.hint)
+        instruments.health.mark(NotReady.STORE_UNAVAILABLE)
+        return
+    instruments.metrics.populate("opened")
+    async with opening as store, assembled(settings, store, instruments) as line:
+        await line.run()
+
+
+@asynccontextmanager
+async def assembled(settings: Settings, store: ChainStore, instruments: Instruments) -> AsyncIterator[Line]:
+    """The line over `store` and the log of `settings`, not yet running.
+
+    Raises:
+        SourceError: the table cannot be looked up.
+    """
+    async with _source(settings, instruments.log) as source:
+        feed = _feed(settings, store, source.reader(store.clock))
+        comparator = None
+        if settings.compare is Reading.ON:
+            comparator = Comparator(store, source.reader(store.clock), feed, settings.windows)
+        await store.flag_held()
+        yield Line(
+            source.lanes(store, store.clock),
+            feed,
+            comparator,
+            Gauges(store, settings, instruments.metrics).measure,
+            instruments,
+            tick_s=settings.tick_s,
+        )
+
+
+def _feed(settings: Settings, store: ChainStore, log: PostgresLog) -> Feed:
+    return Feed(
+        store,
+        log,
+        windows=settings.windows,
+        limits=Limits(settings.read_limit, settings.held_rows, settings.held_rows_total),
+        comparing=settings.compare is Reading.ON,
+    )
+
+
+@asynccontextmanager
+async def _source(settings: Settings, log: FilteringBoundLogger) -> AsyncIterator[LogSource]:
+    """The log of `settings`.
+
+    Raises:
+        SourceError: the table cannot be looked up.
+    """
+    options = SourceOptions(
+        dsn=settings.source_dsn(),
+        schema=settings.noetl_schema,
+        poll_ms=settings.poll_ms,
+        live_window_s=settings.live_window_s,
+        late_window_s=settings.late_window_s,
+        late_poll_s=settings.late_poll_s,
+        sweep_round_s=settings.sweep_round_s,
+        query_timeout_s=settings.query_timeout_s,
+        read_limit=settings.read_limit,
+        shard=Shard(settings.shard_index, settings.shard_count),
+    )
+    source = await LogSource.open(options)
+    if source.table.missing:
+        log.warning("columns_missing", columns=list(source.table.missing))
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+class Gauges:
+    """What is read from the store once a tick and shown."""
+
+    def __init__(self, store: ChainStore, settings: Settings, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._settle = settings.windows.settle
+        self._began = store.clock.now()
+
+    async def measure(self) -> None:
+        now = self._store.clock.now()
+        metrics = self._metrics
+        for window, seconds in WINDOWS_S.items():
+            await self._cover(window, now - seconds * SECOND, now)
+        await self._cover("start", self._began, now)
+        metrics.observed((now - self._began) / SECOND)
+        metrics.due(await due_counts(self._store))
+        pending, dangling = await oldest(self._store)
+        metrics.oldest(pending_seconds=_age(pending, now), dangling_seconds=_age(dangling, now))
+        size = await asyncio.to_thread(sizes, self._store.path)
+        metrics.store_size(used=size.used, free=size.free, wal=size.wal)
+
+    async def _cover(self, window: str, since: int, now: int) -> None:
+        found = await coverage(self._store, since=since, unjudged_before=now - self._settle)
+        self._metrics.coverage(
+            window,
+            covered_executions=found.covered_executions,
+            eligible_executions=found.eligible_executions,
+            covered_events=found.covered_events,
+            eligible_events=found.eligible_events,
+            uncovered=found.uncovered,
+        )
+
+
+def _age(since: int | None, now: int) -> float:
+    return 0.0 if since is None else max(0.0, (now - since) / SECOND)
+
+
+async def _verify(
+    settings: Settings,
+    executions: Sequence[int],
+    since: datetime | None,
+    store_url: str | None,
+    settle_s: float,
+    as_json: bool,
+) -> int:
+    began = time.monotonic()
+    async with AsyncExitStack() as opened:
+        source = await opened.enter_async_context(_source(settings, logs.get("verify")))
+        found = Verification("temporary" if store_url is None else "store")
+        if store_url is None:
+            folder = opened.enter_context(TemporaryDirectory(prefix="noetl-chain-verify-"))
+            store = await opened.enter_async_context(ChainStore.open(str(Path(folder) / "chain.db")))
+            log = source.reader(store.clock)
+            judge = against_temporary(store, log)
+            stream = _chosen(log, executions, since)
+        else:
+            raw = await opened.enter_async_context(ChainStore.open_readonly(store_url))
+            log = source.reader(StoreClock(0))
+            judge = against_store(raw, log)
+            stream = _chosen(log, executions, since)
+            if not executions and since is None:
+                stream = union(stream, raw, log)
+        total = None if executions or since is not None else await estimated_rows(log)
+        with progress("verify", total) as advance:
+
+            def record(judgements: Sequence[Judgement]) -> None:
+                found.add(judgements)
+                advance(sum(j.log_rows for j in judgements), f"{len(found.findings):,} findings")
+
+            await verify(stream, judge, log, record, settle_s=settle_s)
+    seconds = time.monotonic() - began
+    if as_json:
+        print(json.dumps(found.document(seconds)))  # noqa: T201 - machine output
+    else:
+        show_verification(found, seconds)
+    return found.exit_code
+
+
+def _chosen(
+    log: PostgresLog, executions: Sequence[int], since: datetime | None
+) -> AsyncIterator[Sequence[ExecutionLog]]:
+    """The logs a one-shot command asks for: some, those since a time, or all."""
+    if executions:
+        return read_each(log, executions)
+    if since is not None:
+        return read_since(log, since)
+    return scan(log)
+
+
+async def _backfill(settings: Settings, as_json: bool) -> int:
+    began = time.monotonic()
+    done: Counter[str] = Counter()
+    rows = 0
+    async with AsyncExitStack() as opened:
+        store = await opened.enter_async_context(
+            ChainStore.open(settings.store, synchronous=settings.store_synchronous)
+        )
+        source = await opened.enter_async_context(_source(settings, logs.get("backfill")))
+        log = source.reader(store.clock)
+        feed = _feed(settings, store, log)
+        with progress("backfill", await estimated_rows(log)) as advance:
+            everything = Comparison(log, store, source.options.shard, ID_MIN, ID_MAX)
+            async for step in compared(everything):
+                facts = step.facts
+                batch = Batch("backfill", facts.epoch, None, facts.server_now, logs=step.logs, gone=step.gone)
+                report = await feed.take(batch)
+                done += report.outcomes
+                done["log_truncated"] += sum(each.events is None for each in step.logs)
+                rows += report.rows
+                advance(report.rows, f"{done.total():,} executions")
+    return _report_backfill(done, rows, time.monotonic() - began, as_json)
+
+
+def _report_backfill(done: Counter[str], rows: int, seconds: float, as_json: bool) -> int:
+    if as_json:
+        document = {
+            "executions": done.total(),
+            "rows_written": rows,
+            "outcomes": dict(sorted(done.items())),
+            "seconds": round(seconds, 3),
+        }
+        print(json.dumps(document))  # noqa: T201 - machine output
+    else:
+        show_backfill(done, rows, seconds)
+    return 0 if done["extended"] + done["in_sync"] == done.total() else 3

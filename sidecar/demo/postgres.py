@@ -155,18 +155,15 @@ class EmbeddedPostgres:
         self._user.own(path)
 
     def halt(self) -> None:
-        """Shut the server down cleanly and keep its data; nothing happens if it does not run."""
+        """Shut the server down cleanly and keep its data; nothing happens if it does not run.
+
+        One that does not listen is killed after twice `STOP_TIMEOUT_S`.
+        """
         process = self._process
-        if process is None:
-            return
-        for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
-            if process.poll() is None:
-                process.send_signal(signum)
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                continue
-            break
+        if process is not None and process.poll() is None:
+            listened = _ended_by(process, signal.SIGINT) or _ended_by(process, signal.SIGQUIT)
+            if not listened:
+                self.kill()
         self._process = None
 
     def stop(self) -> None:
@@ -301,8 +298,26 @@ def _says_ready(file: Path, pid: int) -> bool:
     return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
 
+def _ended_by(process: subprocess.Popen[bytes], signum: signal.Signals) -> bool:
+    process.send_signal(signum)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    every = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+    return [child for child in every if _stat(child)[1:2] == [str(pid)]]
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and what follows in /proc/PID/stat; empty when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _kill(pid: int) -> None:
@@ -322,8 +337,4 @@ def _await_end(pids: Sequence[int]) -> None:
 
 def _lives(pid: int) -> bool:
     """A zombie that nobody collects is dead."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in ("Z", "X")
+    return _stat(pid)[:1] not in ([], ["Z"], ["X"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -227,6 +228,24 @@ def test_a_sweep_waits_before_it_takes_a_folder_without_its_name() -> None:
     assert root in leftovers.sweep(user)
 
 
+def test_a_starter_that_sweeps_never_meets_a_young_folder_unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other starter runs at the worst moment: after the folder is made, before it is locked."""
+    user = User(None)
+    lock = fcntl.flock
+    swept: list[Path] = []
+
+    def late(handle: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        swept.extend(leftovers.sweep(user))
+        lock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    place = leftovers.Place.create(user)
+    assert place.root.exists()
+    assert place.root not in swept
+    place.remove()
+
+
 def test_a_link_that_looks_like_a_leftover_is_not_followed(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -370,10 +389,50 @@ def test_a_tool_runs_as_the_servers_user_and_its_failure_is_named(pg_socket: Emb
 
 
 def test_variables_of_the_environment_do_not_reach_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"PGDATA": "/nowhere", "PGPORT": "1", "PGHOST": "nowhere", "TZ": "Asia/Tokyo"}.items():
+    for name, value in {
+        "PGDATA": "/nowhere",
+        "PGOPTIONS": "-c x=1",
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "de_DE",
+    }.items():
         monkeypatch.setenv(name, value)
-    with EmbeddedPostgres.start() as server:
-        assert (server.root / ".s.PGSQL.5432").exists()
+    seen = binaries.environment()
+    assert not [name for name in seen if name.startswith("PG")]
+    assert (seen["TZ"], seen["LC_ALL"]) == ("UTC", "C")
+
+
+def test_a_file_that_a_crashed_server_left_does_not_say_ready(tmp_path: Path) -> None:
+    file = tmp_path / "postmaster.pid"
+    file.write_text("1234\n/data\n0\n5432\n/tmp\n\n  1 2\nready   \n")
+    assert postgres._says_ready(file, 1234)
+    assert not postgres._says_ready(file, 1235)
+    assert not postgres._says_ready(tmp_path / "none", 1234)
+
+
+async def test_a_kill_ends_a_backend_that_does_not_notice(pg_server: StartServer) -> None:
+    """One that lives on holds the shared memory, and the next start would refuse."""
+    server = await pg_server(event_table=False)
+    conn = await asyncpg.connect(server.dsn())
+    backend = conn.get_server_pid()
+    os.kill(backend, signal.SIGSTOP)
+    server.kill()
+    assert ended(backend, 0)
+    conn.terminate()
+    server.restart()
+    assert await Database(server.dsn(), "postgres").fetch("SELECT 1")
+
+
+async def test_a_server_that_does_not_listen_is_killed(
+    pg_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await pg_server(event_table=False)
+    assert server.pid is not None
+    pid = server.pid
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(postgres, "STOP_TIMEOUT_S", 0.2)
+    server.stop()
+    assert ended(pid, 0)
+    assert not server.root.exists()
 
 
 class TestPrograms:

@@ -97,6 +97,11 @@ class SqliteUnit:
             self._ended = True
         return result
 
+    @property
+    def gseq(self) -> int:
+        """The latest number of the engine sequence, those of this unit included.  Source: spec 6.2."""
+        return self._gseq
+
     def committed(self) -> None:
         for then in self._then:
             then()
@@ -157,17 +162,16 @@ class SqliteUnit:
         for log, events in whole:
             e = log.execution_id
             settled = settle(log, events, partitions.get(e) or Partition(e), chains.get(e, ()))
-            self._write(settled, known=e in partitions)
+            self._write(settled)
             results[e] = settled.result
         return results
 
-    def _write(self, settled: Settled, *, known: bool) -> None:
-        result, read = settled.result, settled.read
+    def _write(self, settled: Settled) -> None:
         if settled.new:
-            self._extend(settled.new, result.partition.head_seq, read.began_at)
-        if settled.changed and (known or result.written):
-            self.put_partition(result.partition)
-        self._note_time(read.began_at)
+            self._extend(settled.new, settled.result.partition.head_seq, settled.read.began_at)
+        if settled.changed:
+            self.put_partition(settled.result.partition)
+            self._note_time(settled.read.began_at)
 
     def _extend(self, new: Sequence[Event], through: int, seen_at: int) -> None:
         seq, gseq = through - len(new) + 1, self._gseq + 1

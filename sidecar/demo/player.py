@@ -104,6 +104,8 @@ async def play(
     """
     if not speed > 0 or connections < 1:
         raise ConfigError("speed and connections must be above zero")
+    if not recording.transactions:
+        return PlayReport(0, 0, 0, timedelta(0), 0.0, 0.0, complete=True)
     with translated("the playback stopped"):
         async with _writers(dsn, connections) as writers:
             player = await _Player.ready(writers, recording, speed, schema, on_progress)
@@ -229,9 +231,7 @@ def _value(column: str, *, shifted: bool) -> str:
 
 def _columns(recording: Recording) -> frozenset[str]:
     # A recorded row names every column of its table, so the first row speaks for all.
-    for transaction in recording.transactions:
-        return frozenset(json.loads(transaction.rows[0].text))
-    return frozenset()
+    return frozenset(json.loads(recording.transactions[0].rows[0].text))
 
 
 def _text(transaction: Transaction) -> str:

@@ -152,8 +152,6 @@ def translated() -> Iterator[None]:
         raise
     except asyncpg.PostgresError as error:
         raise from_sqlstate(getattr(error, "sqlstate", None) or "") from None
-    except (asyncpg.DataError, asyncpg.UnsupportedClientFeatureError) as error:
-        raise InvariantError(f"a statement and its arguments do not fit: {type(error).__name__}") from error
     except TimeoutError:
         raise SourceUnavailable(
             "Postgres did not answer in time",
@@ -165,6 +163,9 @@ def translated() -> Iterator[None]:
             hint="check the DSN's host and port, and that the server runs",
         ) from None
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        if isinstance(error, ValueError):
+            # How asyncpg says that an argument does not fit its parameter.
+            raise InvariantError("a statement and its arguments do not fit") from error
         raise SourceUnavailable(
             f"the connection to Postgres broke ({type(error).__name__})", hint="it is opened again"
         ) from None

@@ -118,9 +118,7 @@ def _refuse(row: Any, types: Mapping[str, str]) -> None:
     if not row["has_schema"]:
         raise SourceContractError("the schema does not exist", hint="check NOETL_SCHEMA and the database")
     if row["relid"] is None:
-        raise SourceContractError(
-            "the event table does not exist", hint="check NOETL_SCHEMA and the database"
-        )
+        raise SourceContractError("the schema has no table event", hint="check NOETL_SCHEMA and the database")
     if not row["may_use"]:
         raise SourceContractError("the role may not use the schema", hint="GRANT USAGE ON SCHEMA … TO …")
     if not row["may_read"]:

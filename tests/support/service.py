@@ -1,0 +1,112 @@
+"""The whole sidecar in one process of the test: real Postgres, real store file, short windows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from sidecar.app import assembled
+from sidecar.core.authority import GuardedRead, Partition
+from sidecar.line import Instruments, Line
+from sidecar.settings import Settings
+from sidecar.store import ChainStore
+from sidecar.telemetry.health import Health
+from sidecar.telemetry.metrics import Metrics
+
+PATIENCE_S = 20.0
+
+FAST: dict[str, Any] = {
+    "populate": "on",
+    "compare": "on",
+    "poll_ms": 20,
+    "late_poll_s": 0.5,
+    "sweep_round_s": 1,
+    "tick_s": 0.1,
+    "settle_s": 0.3,
+    "dangling_s": 3,
+}
+
+
+class Service:
+    """A running line.  Waiting looks again whenever a batch is stored or a tick has ended."""
+
+    def __init__(self, store: ChainStore, line: Line, metrics: Metrics, health: Health) -> None:
+        self.store = store
+        self.line = line
+        self.metrics = metrics
+        self.health = health
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, patience_s: float = PATIENCE_S) -> None:
+        """Wait for a state, or fail."""
+        async with asyncio.timeout(patience_s):
+            await self.line.progress.until(holds)
+
+    async def stored(self, execution_id: int, rows: int) -> None:
+        """Wait until so many rows of the execution are stored."""
+
+        async def holds() -> bool:
+            return len(await self.store.chain(execution_id)) == rows
+
+        await self.until(holds)
+
+    async def verdict(self, execution_id: int, verdict: str, *, patience_s: float = PATIENCE_S) -> Partition:
+        """Wait until the latest verdict is this one; the record."""
+
+        async def holds() -> bool:
+            found = await self.store.partition(execution_id)
+            return found is not None and found.verdict == verdict
+
+        await self.until(holds, patience_s=patience_s)
+        partition = await self.store.partition(execution_id)
+        assert partition is not None
+        return partition
+
+    async def idle(self, *, patience_s: float = PATIENCE_S) -> None:
+        """Wait until every lane has caught up and nothing is due."""
+
+        async def holds() -> bool:
+            (due,) = (await self.store.query("SELECT count(*) FROM due"))[0]
+            return not self.health.reasons() and due == 0
+
+        await self.until(holds, patience_s=patience_s)
+
+    async def read(self, execution_id: int) -> GuardedRead:
+        return await self.store.chain_if_authoritative(execution_id)
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value of one series now."""
+        return value(self.metrics.registry, name, **labels)
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    found = registry.get_sample_value(f"noetl_chain_{name}", labels)
+    assert found is not None, f"no series {name} {labels}"
+    return found
+
+
+@asynccontextmanager
+async def service(dsn: str, store: Path, **settings: Any) -> AsyncIterator[Service]:
+    """Run the sidecar over `dsn` and the store file until the block ends.
+
+    What ends the line before that is raised at the end of the block.
+    """
+    given = Settings.given(dsn=dsn, store=str(store), **(FAST | settings))
+    instruments = Instruments(Metrics(), Health(), structlog.get_logger())
+    async with (
+        ChainStore.open(given.store) as opened,
+        assembled(given, opened, instruments) as line,
+    ):
+        running = asyncio.create_task(line.run())
+        try:
+            yield Service(opened, line, instruments.metrics, instruments.health)
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+            if not running.cancelled():
+                running.result()

@@ -27,6 +27,9 @@ from sidecar.core.settle import Arrival, Limits, Settled, settle
 FIRST_SIGHTS_MAX = 256
 """Executions whose whole log one transaction may read: bounds memory, not correctness."""
 
+REFUSED_KEYS_MAX = 65_536
+"""Row versions remembered that were delivered and found no place: bounds memory only."""
+
 
 @dataclass(slots=True)
 class FeedReport:
@@ -73,6 +76,7 @@ class Feed:
         self.comparing = comparing
         self._pools: dict[int, dict[int, TailRow]] = {}
         self._pooled_rows = 0
+        self._refused: dict[Key, int] = {}
         self._one_batch = asyncio.Lock()
 
     async def take(self, batch: Batch) -> FeedReport:
@@ -98,12 +102,21 @@ class Feed:
 
     def _parts(self, batch: Batch) -> Iterator[_Part]:
         groups: dict[int, list[TailRow]] = {}
-        for row in batch.rows:
+        for row in filter(self._is_new, batch.rows):
             groups.setdefault(row.event.execution_id, []).append(row)
         executions = iter(groups)
         yield _Part(_some(groups, islice(executions, FIRST_SIGHTS_MAX)), batch.logs)
         while rows := _some(groups, islice(executions, FIRST_SIGHTS_MAX)):
             yield _Part(rows, ())
+
+    def _is_new(self, row: TailRow) -> bool:
+        """Whether this version of the row was not delivered before by another lane.
+
+        Each lane hands a row over once; one that is not stored would count once a lane.
+        """
+        key = (row.event.execution_id, row.event.event_id)
+        pooled = self._pools.get(key[0], {}).get(key[1])
+        return self._refused.get(key) != row.xmin and (pooled is None or pooled.xmin != row.xmin)
 
     async def _reads(self, part: _Part) -> Sequence[ExecutionLog]:
         """Log reads that must be taken before the transaction opens (spec 2.12 steps 5, 6)."""
@@ -162,6 +175,7 @@ class Feed:
         dues = await unit.due(active) if active else {}
         room = self.limits.pool_total - self._pooled_rows
         settled: dict[int, Settled] = {}
+        refused: dict[Key, int] = {}
         for i in executions:
             stored_rows, max_seq = counts.get(i, (0, 0))
             arrival = Arrival(
@@ -181,7 +195,8 @@ class Feed:
             unit.append(_placed(arrival.partition, result.run))
             unit.put_partition(result.partition)
             settled[i] = result
-        unit.on_commit(lambda: self._keep({i: dict(result.pool) for i, result in settled.items()}))
+            refused |= _without_place(arrival, result)
+        unit.on_commit(lambda: self._keep({i: dict(result.pool) for i, result in settled.items()}, refused))
         return settled
 
     async def _stored(
@@ -204,14 +219,19 @@ class Feed:
 
     def drop_pool(self, unit: Unit, execution_id: int) -> None:
         """Forget the pooled rows of one execution when `unit` commits; `held` is the caller's."""
-        unit.on_commit(lambda: self._keep({execution_id: {}}))
+        pool = self._pools.get(execution_id, {})
+        refused = {(execution_id, event_id): row.xmin for event_id, row in pool.items()}
+        unit.on_commit(lambda: self._keep({execution_id: {}}, refused))
 
-    def _keep(self, pools: Mapping[int, dict[int, TailRow]]) -> None:
+    def _keep(self, pools: Mapping[int, dict[int, TailRow]], refused: Mapping[Key, int]) -> None:
         for i, pool in pools.items():
             before = self._pools.pop(i, {})
             if pool:
                 self._pools[i] = pool
             self._pooled_rows += len(pool) - len(before)
+        self._refused |= refused
+        for key in tuple(islice(self._refused, max(0, len(self._refused) - REFUSED_KEYS_MAX))):
+            del self._refused[key]
 
     def pool(self, execution_id: int) -> Mapping[int, TailRow]:
         """The delivered, unstored rows of one execution by event id; valid inside a unit."""
@@ -341,6 +361,16 @@ def _unstored(due: Due, result: Settled | None) -> bool:
 
 def _length(log: ExecutionLog, limits: Limits) -> int:
     return limits.read if log.events is None else len(log.events)
+
+
+def _without_place(arrival: Arrival, result: Settled) -> dict[Key, int]:
+    """Row versions that are neither stored nor pooled."""
+    placed = {*result.pool, *arrival.stored, *(row.event.event_id for row in result.run)}
+    return {
+        (row.event.execution_id, row.event.event_id): row.xmin
+        for row in (*arrival.rows, *arrival.pool.values())
+        if row.event.event_id not in placed
+    }
 
 
 def _some(groups: Mapping[int, list[TailRow]], executions: Iterable[int]) -> dict[int, tuple[TailRow, ...]]:

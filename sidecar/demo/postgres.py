@@ -78,7 +78,7 @@ class EmbeddedPostgres:
             SourceUnavailable: initdb or the server failed; nothing is left behind.
             InvariantError: not the main thread: the server would end with the thread.
         """
-        invariant(threading.current_thread() is threading.main_thread(), "start from the main thread")
+        _main_thread_only()
         found = binaries.find(bin)
         user = _service_user()
         leftovers.sweep(user)
@@ -226,7 +226,7 @@ class EmbeddedPostgres:
         return None
 
     def _start(self) -> None:
-        invariant(threading.current_thread() is threading.main_thread(), "start from the main thread")
+        _main_thread_only()
         command = self._user.command(self.bin / "postgres", "-D", str(self.data), *self._options())
         with (self.root / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 (found by `binaries.find`)
@@ -280,6 +280,11 @@ def _service_user() -> User:
             hint="initdb wants a user with a line in /etc/passwd: run as one that has it",
         ) from unknown
     return User((nobody.pw_uid, nobody.pw_gid))
+
+
+def _main_thread_only() -> None:
+    """The kernel's signal comes when the thread that started the server ends."""
+    invariant(threading.current_thread() is threading.main_thread(), "start from the main thread")
 
 
 def _free_port() -> int:

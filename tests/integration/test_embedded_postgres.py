@@ -13,8 +13,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -272,8 +272,14 @@ def test_a_temporary_folder_that_the_server_cannot_enter_is_not_used(
     assert leftovers.base(User(None)) == home
 
 
-def test_nobody_else_may_enter_the_folder_and_no_port_is_open(pg_socket: EmbeddedPostgres) -> None:
+async def test_nobody_else_may_enter_the_folder_and_no_port_is_open(pg_socket: EmbeddedPostgres) -> None:
     assert pg_socket.root.stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in pg_socket.root.iterdir() if path.is_file()) == [
+        ".s.PGSQL.5432.lock",
+        "log",
+    ]
+    shown = await Database(pg_socket.dsn(), "postgres").fetch("SHOW listen_addresses")
+    assert shown[0][0] == ""
     assert pg_socket.port is None
     with pytest.raises(InvariantError, match="without tcp"):
         pg_socket.tcp_dsn()
@@ -366,20 +372,21 @@ def test_a_server_that_will_not_start_says_why_and_leaves_nothing(monkeypatch: p
     assert not made[0].exists()
 
 
-def test_it_starts_from_the_main_thread_alone() -> None:
+def in_a_thread(call: Callable[[], object]) -> BaseException | None:
+    """What the call raises in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).exception()
+
+
+def test_it_starts_from_the_main_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's signal comes when the thread ends, not when the process does."""
-    caught: list[BaseException] = []
+    monkeypatch.setattr(leftovers.Place, "create", lambda user: pytest.fail("it began"))
+    assert isinstance(in_a_thread(EmbeddedPostgres.start), InvariantError)
 
-    def work() -> None:
-        try:
-            EmbeddedPostgres.start()
-        except InvariantError as error:
-            caught.append(error)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert len(caught) == 1
+async def test_it_restarts_from_the_main_thread_alone(pg_server: StartServer) -> None:
+    server = await pg_server(event_table=False)
+    assert isinstance(in_a_thread(server.restart), InvariantError)
 
 
 def test_a_tool_runs_as_the_servers_user_and_its_failure_is_named(pg_socket: EmbeddedPostgres) -> None:

@@ -472,6 +472,18 @@ class TestPrograms:
             binaries.find()
         assert binaries.VARIABLE in refused.value.hint
 
+    def test_the_second_wheel_gives_its_newest_version(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv(binaries.VARIABLE, raising=False)
+        monkeypatch.setattr(binaries, "WHEELS", ("no_such_wheel", "two_servers"))
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "two_servers").mkdir()
+        (tmp_path / "two_servers" / "__init__.py").write_text("raise AssertionError('imported')")
+        for prefix in ("pginstall", "pginstall18", "pginstall9"):
+            _programs(tmp_path / "two_servers" / prefix / "bin")
+        assert binaries.find() == tmp_path / "two_servers" / "pginstall18" / "bin"
+
     def test_the_system_follows_the_wheels_newest_first(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

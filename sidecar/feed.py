@@ -77,6 +77,7 @@ class Feed:
         self._pools: dict[int, dict[int, TailRow]] = {}
         self._pooled_rows = 0
         self._refused: dict[Key, int] = {}
+        self._asked: dict[int, int] = {}
         self._one_batch = asyncio.Lock()
 
     async def take(self, batch: Batch) -> FeedReport:
@@ -130,12 +131,20 @@ class Feed:
         partitions = await unit.partitions(part.rows.keys())
         wanted = [i for i, rows in part.rows.items() if self._worth_reading(partitions.get(i), i, rows)]
         if not self.comparing:
-            now = self._store.clock.now()
-            flagged = await self._store.due_now(now, FIRST_SIGHTS_MAX)
-            wanted += [i for i in flagged if i not in part.rows]
-            dues = await unit.due(part.rows.keys())
-            wanted += [i for i, due in dues.items() if due.reread is not None and i not in wanted]
+            wanted += await self._flagged(unit, part, wanted)
         return wanted
+
+    async def _flagged(self, unit: Unit, part: _Part, wanted: Sequence[int]) -> list[int]:
+        """Without a comparator: flagged executions, each asked for at most once a settle time."""
+        now = self._store.clock.now()
+        dues = await unit.due(part.rows.keys())
+        flagged = [i for i, due in dues.items() if due.reread is not None]
+        flagged += await self._store.due_now(now, FIRST_SIGHTS_MAX)
+        pause = self.windows.settle
+        again = [i for i in dict.fromkeys(flagged) if now - self._asked.get(i, now - pause) >= pause]
+        self._asked |= dict.fromkeys(again, now)
+        self._asked = {i: at for i, at in self._asked.items() if now - at < pause}
+        return [i for i in again if i not in wanted]
 
     def _worth_reading(self, partition: Partition | None, execution_id: int, rows: Sequence[TailRow]) -> bool:
         if partition is None:

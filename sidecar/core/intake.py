@@ -96,8 +96,6 @@ def advance(
     Source: spec 2.12 steps 3 and 4.
     """
     rows = tuple(pool.values())
-    if not rows:
-        return Advance()
     successors = _successors(rows)
     label = _label(partition, rows, successors, stored)
     if label is not None:
@@ -115,7 +113,7 @@ def advance(
         return Advance(left=rows, conflict=True)
     if not _would_answer(partition, stored_rows) or reread:
         return Advance(left=rows)
-    if epoch is None or partition.head_epoch != epoch:
+    if partition.head_epoch != epoch:
         return Advance(left=rows, wants_read=True)
     current = tuple(takewhile(lambda row: row.epoch == epoch, run))
     # Beyond the limit no read could help: it would be truncated, and the comparator says so.

@@ -95,6 +95,11 @@ def test_step_3_c_a_second_root_is_a_label_at_once() -> None:
     assert ids(done.left) == [99]
 
 
+def test_step_3_a_second_root_beside_a_single_stored_one() -> None:
+    done = step(pool_of(ev(99)), covered(STORED[:1]), placed(STORED[:1]))
+    assert done.label == "multiple_roots"
+
+
 def test_step_3_the_first_root_is_none_while_nothing_is_stored() -> None:
     assert step(pool_of(ev(99)), Partition(E), ()).label is None
 

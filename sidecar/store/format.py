@@ -20,7 +20,7 @@ from sidecar.sql import scripts
 from sidecar.store.failure import sqlite_errors
 
 FORMAT_VERSION: Final = 1
-_UNSIGNED = re.compile(r"[0-9]+", re.ASCII)
+_U32 = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class Marker(Enum):
@@ -39,7 +39,7 @@ def judged(found: object) -> Marker:
     if found is None:
         return Marker.ABSENT
     text = found.strip() if isinstance(found, str) else repr(found)
-    if _UNSIGNED.fullmatch(text) is None:
+    if _U32.fullmatch(text) is None:
         raise _refused(f"{text[:40]!r}, which is no version," if text else "an empty marker")
     if int(text) != FORMAT_VERSION:
         raise _refused(f"version {int(text)}")

@@ -8,15 +8,14 @@ Source: design 5, spec 2.6 rows 2 and 5.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
 from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
 from sidecar.errors import StoreCorrupt
-
-Row = tuple[Any, ...]
+from sidecar.store.connection import Row
 
 PARTITION_COLUMNS: Final = (
     "execution_id, parent_execution_id, head_seq, head_event_id, wm_first, wm_through, cov_root, cov_total,"

@@ -54,7 +54,9 @@ async def test_f02_ours_with_white_space_matches(made: SqliteBackend) -> None:
     assert made.run(MARKER) == [(" 1\n",)]
 
 
-@pytest.mark.parametrize("marker", ["2", "0", "999", "", "  ", "abc", "-1", "1.0", "+1", "\u0661"])
+@pytest.mark.parametrize(
+    "marker", ["2", "0", "999", "", "  ", "abc", "-1", "1.0", "+1", "\u0661", "1" * 5000]
+)
 async def test_f03_f04_f05_i45_f07_another_marker_refuses_every_open(
     made: SqliteBackend, marker: str
 ) -> None:

@@ -41,6 +41,7 @@ FULL = Partition(
     counted_kinds=frozenset({"payload", "edge"}),
     first_seen_at=14,
     last_change_at=15,
+    verdict_rows=16,
 )
 DUE = Due(E, 1, 2, 3, 4, 5, 6, 7, "dangling:9", 8, 9)
 CURSOR = Cursor("late", 2**33, "s/1/2/3", "noetl.event|0/1", "tree", 1_700_000_000_000_000)

@@ -22,7 +22,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
-from sidecar.demo import binaries, leftovers
+from sidecar.demo import binaries, leftovers, processes
 from sidecar.demo.binaries import User
 from sidecar.errors import ConfigError, SourceUnavailable, invariant
 
@@ -161,8 +161,8 @@ class EmbeddedPostgres:
         """
         process = self._process
         if process is not None and process.poll() is None:
-            listened = _ended_by(process, signal.SIGINT) or _ended_by(process, signal.SIGQUIT)
-            if not listened:
+            gently = (signal.SIGINT, signal.SIGQUIT)
+            if not any(processes.ended_by(process, signum, STOP_TIMEOUT_S) for signum in gently):
                 self.kill()
         self._process = None
 
@@ -183,12 +183,10 @@ class EmbeddedPostgres:
         invariant(process is not None and process.poll() is None, "the server does not run")
         if process is None:
             return
-        backends = _children(process.pid)
+        backends = processes.children(process.pid)
         process.send_signal(signum)  # first, or it would start the backends' crash recovery
         process.wait(STOP_TIMEOUT_S)
-        for pid in backends:
-            _kill(pid)
-        _await_end(backends)
+        processes.kill_all(backends, STOP_TIMEOUT_S)  # the next start refuses while one holds the memory
         self._process = None
 
     def restart(self, settings: Mapping[str, str] | None = None) -> None:
@@ -301,45 +299,3 @@ def _says_ready(file: Path, pid: int) -> bool:
     except FileNotFoundError:
         return False
     return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
-
-
-def _ended_by(process: subprocess.Popen[bytes], signum: signal.Signals) -> bool:
-    process.send_signal(signum)
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _children(pid: int) -> list[int]:
-    every = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
-    return [child for child in every if _stat(child)[1:2] == [str(pid)]]
-
-
-def _stat(pid: int) -> list[str]:
-    """State, parent and what follows in /proc/PID/stat; empty when there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _await_end(pids: Sequence[int]) -> None:
-    """Until each is gone; the next start refuses while one of them holds the shared memory."""
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while any(_lives(pid) for pid in pids):
-        invariant(time.monotonic() < deadline, "a backend outlived its server")
-        time.sleep(_POLL_S)
-
-
-def _lives(pid: int) -> bool:
-    """A zombie that nobody collects is dead."""
-    return _stat(pid)[:1] not in ([], ["Z"], ["X"])

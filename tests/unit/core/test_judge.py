@@ -80,9 +80,13 @@ def test_none_after_a_healthy_outcome_is_unservable(reason: Reason, log: tuple[E
 
 
 def test_a_comparison_not_taken_is_never_agreement() -> None:
-    assert verdict(hold(comparison=None)) is Verdict.GUARDED_READ_FAILED
-    assert verdict(hold(guarded=None)) is Verdict.GUARDED_READ_FAILED
-    assert verdict(hold(written=False)) is Verdict.POPULATE_FAILED
+    for found, expected, why in (
+        (hold(comparison=None), Verdict.GUARDED_READ_FAILED, "served and not compared"),
+        (hold(guarded=None), Verdict.GUARDED_READ_FAILED, "not taken"),
+        (hold(written=False), Verdict.POPULATE_FAILED, "the log read began before a revocation"),
+    ):
+        judgement = judge(found, W).judgement
+        assert (judgement.verdict, judgement.detail) == (expected, why)
 
 
 def test_an_axis_that_fails_is_divergent_with_its_kinds_and_place() -> None:

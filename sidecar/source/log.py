@@ -26,10 +26,10 @@ from sidecar.source.body import body_sql
 from sidecar.source.connection import Session, fetch_alone
 from sidecar.source.facts import ANCHOR_SQL, FACTS_BODY, Guard, facts_cte
 from sidecar.source.options import Shard
+from sidecar.source.pieces import PieceSize, weight
 from sidecar.source.table import EventTable
 
 _TREE_TRIES: Final = 5
-_FETCH_ROWS: Final = 1000
 
 
 class TooManyBytes(Exception):
@@ -176,17 +176,20 @@ class PostgresLog:
         self, sql: str, args: tuple[object, ...], max_bytes: int | None
     ) -> tuple[Facts, list[Any]]:
         rows: list[Any] = []
-        size = 0
+        total, piece_size = 0, PieceSize()
         async with self._session.transaction() as transaction:
             portal = await transaction.cursor(sql, *args)
-            while piece := await portal.fetch(_FETCH_ROWS):
+            ended = False
+            while not ended:
+                wanted = piece_size.rows
+                piece = await portal.fetch(wanted)
                 rows += piece
-                if max_bytes is not None:
-                    size += sum(len(row["body"]) for row in piece)
-                    if size > max_bytes:
-                        raise TooManyBytes
-                if len(piece) < _FETCH_ROWS:
-                    break
+                ended = len(piece) < wanted
+                size = weight(piece)
+                piece_size.learn(len(piece), size)
+                total += size
+                if max_bytes is not None and total > max_bytes:
+                    raise TooManyBytes
         return split_facts(self._guard, rows)
 
 

@@ -31,11 +31,11 @@ from sidecar.source.log import (
     split_facts,
 )
 from sidecar.source.options import Shard
+from sidecar.source.pieces import PieceSize, weight
 from sidecar.source.table import EventTable
 
 PIECE_ROWS: Final = 5000
 PIECE_BYTES: Final = 8 * 2**20
-_FETCH_ROWS: Final = 500
 _FETCH_KEYS: Final = 5000
 
 SEEN_MAX: Final = 200_000
@@ -166,11 +166,11 @@ class Poller:
         taken = _Taken(request)
         async with self._session.transaction(request.timeout_s) as transaction:
             portal = await transaction.cursor(*self._statement(request))
-            size = _FETCH_KEYS if request.unknown is not None else _FETCH_ROWS
-            anchor = 0
+            size, anchor = PieceSize(), 0
             while True:
-                rows = await portal.fetch(size)
-                ended = len(rows) < size
+                count = size.rows if request.unknown is None else _FETCH_KEYS
+                rows = await portal.fetch(count)
+                ended = len(rows) < count
                 if facts is None:
                     facts, rows = split_facts(self._guard, rows)
                     if not accept(facts):
@@ -178,8 +178,9 @@ class Poller:
                     anchor = await self._anchors.read(facts)
                 fresh = taken.fresh(rows, facts)
                 versions = {(row[0], row[1]): row[6] for row in fresh}
-                for part in await _parts(request, fresh):
-                    found = part if request.unknown is None else await self._fetch(transaction, part)
+                wanted = await _wanted(request, fresh)
+                while wanted:
+                    found, wanted = await self._bodied(transaction, request, wanted, size)
                     taken.add(found, versions, facts, anchor, self._clock.now())
                     if taken.full:
                         yield Piece(facts, anchor, taken.cut(), last=False)
@@ -200,16 +201,23 @@ class Poller:
             args += (horizon_parameter(request.horizon),)
         return (sql, *args)
 
-    async def _fetch(self, transaction: Transaction, keys: Sequence[Key]) -> list[Any]:
-        return await transaction.fetch(self._bodies, [key[0] for key in keys], [key[1] for key in keys])
+    async def _bodied(
+        self, transaction: Transaction, request: Request, wanted: Sequence[Any], size: PieceSize
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Some rows with bodies, and what is left of `wanted`: rows, or keys to look up."""
+        found, left = wanted, wanted[:0]
+        if request.unknown is not None:
+            keys, left = wanted[: size.rows], wanted[size.rows :]
+            found = await transaction.fetch(self._bodies, [key[0] for key in keys], [key[1] for key in keys])
+        size.learn(len(found), weight(found))
+        return found, left
 
 
-async def _parts(request: Request, fresh: list[Any]) -> list[Any]:
-    """The fresh rows as one part; of keys, the unknown ones in parts of a few."""
-    if request.unknown is None:
-        return [fresh]
-    keys = await request.unknown([(row[0], row[1]) for row in fresh]) if fresh else ()
-    return [keys[start : start + _FETCH_ROWS] for start in range(0, len(keys), _FETCH_ROWS)]
+async def _wanted(request: Request, fresh: list[Any]) -> Sequence[Any]:
+    """The fresh rows themselves; of keys, the unknown ones."""
+    if request.unknown is None or not fresh:
+        return fresh
+    return await request.unknown([(row[0], row[1]) for row in fresh])
 
 
 class _Taken:
@@ -236,7 +244,7 @@ class _Taken:
         return fresh
 
     def add(
-        self, rows: list[Any], versions: Mapping[Key, int], facts: Facts, anchor: int, seen_at: int
+        self, rows: Sequence[Any], versions: Mapping[Key, int], facts: Facts, anchor: int, seen_at: int
     ) -> None:
         """Take rows; `versions` says which version of each this poll's snapshot showed."""
         for row in rows:

@@ -7,10 +7,14 @@ lives longer than a statement, and the table is never loaded.
 
 How many bytes a row has is not known beforehand: a batch begins small, the sizes seen so far
 say how large the next one is, and a read that grows too large is stopped and halved.
+
+While one batch is stored the next one is read: Postgres and SQLite then work at the same time,
+and at most two batches are in memory.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
@@ -88,24 +92,49 @@ async def read_counted(
         unread = LogRead(counted.began_at, counted.facts.epoch)
         yield [ExecutionLog(c.execution_id, None, unread) for c in wanted if c.rows >= log.read_limit]
     at = 0
-    while at < len(readable):
-        batch = _next_batch(readable, at, size.rows)
+    coming = _started(log, counted, readable, size) if readable else None
+    try:
+        while coming is not None:
+            logs = await coming
+            at += len(logs)
+            size.learn(*_weight(logs))
+            coming = _started(log, counted, readable[at:], size) if at < len(readable) else None
+            yield logs
+    finally:
+        if coming is not None:
+            await _abandoned(coming)
+
+
+def _started(
+    log: PostgresLog, counted: Counted, readable: Sequence[Count], size: BatchSize
+) -> asyncio.Task[list[ExecutionLog]]:
+    return asyncio.create_task(_first_batch(log, counted, readable, size))
+
+
+async def _abandoned(reading: asyncio.Task[list[ExecutionLog]]) -> None:
+    """End a read that nobody waits for any more; how it ended is nobody's business either."""
+    reading.cancel()
+    await asyncio.wait({reading})
+    if not reading.cancelled():
+        reading.exception()
+
+
+async def _first_batch(
+    log: PostgresLog, counted: Counted, readable: Sequence[Count], size: BatchSize
+) -> list[ExecutionLog]:
+    while True:
         try:
-            logs = await _read(log, counted, batch)
+            return await _read(log, counted, _next_batch(readable, size.rows))
         except TooManyBytes:
             size.halve()
-            continue
-        at += len(batch)
-        size.learn(*_weight(logs))
-        yield logs
 
 
-def _next_batch(readable: Sequence[Count], at: int, rows_max: int) -> Sequence[Count]:
-    rows, end = readable[at].rows, at + 1
+def _next_batch(readable: Sequence[Count], rows_max: int) -> Sequence[Count]:
+    rows, end = readable[0].rows, 1
     while end < len(readable) and rows + readable[end].rows <= rows_max:
         rows += readable[end].rows
         end += 1
-    return readable[at:end]
+    return readable[:end]
 
 
 async def _read(log: PostgresLog, counted: Counted, batch: Sequence[Count]) -> list[ExecutionLog]:

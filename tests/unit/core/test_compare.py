@@ -228,7 +228,7 @@ def test_the_walk_agrees_with_json_on_mutations_of_every_plain_text() -> None:
     """Characters changed, dropped and added at random places; json is the judge of the grammar."""
     chance = random.Random(20261130)
     accepted = 0
-    for _ in range(30_000):
+    for _ in range(10_000):
         text = list(chance.choice(PLAIN))
         for _ in range(chance.randint(1, 2)):
             at = chance.randrange(len(text))
@@ -237,7 +237,7 @@ def test_the_walk_agrees_with_json_on_mutations_of_every_plain_text() -> None:
         expected = _expected(body)
         accepted += expected
         assert names_event(body) is expected, body
-    assert accepted > 1_000
+    assert accepted > 300
 
 
 def _expected(body: str) -> bool:

@@ -49,7 +49,7 @@ CHAINS = st.lists(st.integers(1, 99), min_size=1, max_size=7, unique=True).map(l
 PLANS = st.lists(st.sampled_from(STEPS), max_size=40)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(CHAINS, PLANS, st.integers(0, 2**32))
 def test_every_interleaving_of_a_clean_chain_ends_with_the_whole_chain(
     events: tuple[Event, ...], steps: list[str], seed: int
@@ -61,7 +61,7 @@ def test_every_interleaving_of_a_clean_chain_ends_with_the_whole_chain(
     assert line.partition.label is None
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(CHAINS, PLANS, st.integers(0, 2**32))
 def test_a_second_root_or_a_fork_is_never_served_once_delivered(
     events: tuple[Event, ...], steps: list[str], seed: int

@@ -176,17 +176,21 @@ async def opened(sqlite: SqliteBackend) -> ChainStore:
 
 async def test_close_waits_for_the_hold_and_refuses_the_next(sqlite: SqliteBackend) -> None:
     store = await sqlite.open()
-    started = asyncio.Event()
+    started, go_on = asyncio.Event(), asyncio.Event()
 
     async def work(unit: SqliteUnit) -> None:
         started.set()
-        await asyncio.sleep(0)
+        await go_on.wait()
         unit.append(placed(1))
 
     running = asyncio.create_task(store.transact(work))
     await started.wait()
-    await store.close()
+    closing = asyncio.create_task(store.close())
+    await asyncio.wait((closing,), timeout=0.1)
+    assert not closing.done()
+    go_on.set()
     await running
+    await closing
     await store.close()
     for call in (store.append(chain(1)[0]), store.chain(E)):
         with pytest.raises(StoreError, match="closed"):

@@ -73,6 +73,11 @@ def check_folder(path: Path) -> None:
             f"the store's folder {folder} cannot be written",
             hint="give the process write permission on the folder, not only on the file",
         )
+    # SQLite would open such a file for reading and fail at the first write.
+    if path.exists() and not os.access(path, os.W_OK):
+        raise StoreError(
+            f"the store {path} cannot be written", hint="give the process write permission on it"
+        )
 
 
 def check_local(folder: Path) -> None:

@@ -85,6 +85,18 @@ async def test_a_folder_without_permission_refuses(tmp_path: Path) -> None:
         await ChainStore.open(str(tmp_path / "chain.db"))
 
 
+async def test_a_read_only_file_refuses_at_open(
+    sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sqlite.open():
+        pass
+    # Root may write everything, so the answer of the system is played.
+    monkeypatch.setattr("sidecar.store.location.os.access", lambda path, mode: path != sqlite.path)
+    with pytest.raises(StoreError, match="chain.db cannot be written") as caught:
+        await sqlite.open()
+    assert "permission" in caught.value.hint
+
+
 def test_the_file_system_is_that_of_the_innermost_and_latest_mount(tmp_path: Path) -> None:
     real = tmp_path.resolve()
     spaced = str(real / "a b").replace(" ", "\\040")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from sidecar.source.opened import LogSource
 from sidecar.source.options import SourceOptions
 
 SOON_S = 20.0
+ASK_S = 0.02
 
 
 class Ticks:
@@ -104,8 +106,12 @@ class Follower:
 
     async def until(self, condition: Callable[[], bool], timeout_s: float = SOON_S) -> None:
         """Wait until `condition` holds after a batch; a failed lane raises its failure."""
-        async with asyncio.timeout(timeout_s), self._stored:
-            await self._stored.wait_for(lambda: condition() or self._task.done())
+        async with asyncio.timeout(timeout_s):
+            while not (condition() or self._task.done()):
+                async with self._stored:
+                    # A lane's own state moves without a batch, so it is asked now and then.
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._stored.wait(), ASK_S)
         if self._task.done():
             self._task.result()
 

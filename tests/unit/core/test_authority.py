@@ -203,3 +203,9 @@ def test_a_label_revokes_with_the_label_as_reason() -> None:
 def test_the_first_label_stays() -> None:
     first = labelled(covered(EVENTS), "fork", 40)
     assert labelled(first, "multiple_roots", 50) is first
+
+
+def test_a_new_record_claims_nothing() -> None:
+    new = Partition(E)
+    assert (new.head_seq, new.head_event_id, new.watermark, new.coverage) == (0, None, None, None)
+    assert (new.held, new.rows_seen, new.terminal, new.counted_kinds) == (0, 0, False, frozenset())

@@ -92,7 +92,7 @@ async def test_a_read_only_file_refuses_at_open(
         pass
     # Root may write everything, so the answer of the system is played.
     monkeypatch.setattr("sidecar.store.location.os.access", lambda path, mode: path != sqlite.path)
-    with pytest.raises(StoreError, match="chain.db cannot be written") as caught:
+    with pytest.raises(StoreError, match=r"chain\.db cannot be written") as caught:
         await sqlite.open()
     assert "permission" in caught.value.hint
 

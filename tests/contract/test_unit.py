@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
@@ -105,19 +106,37 @@ async def test_dropped_records_are_gone(store: ChainStore) -> None:
     assert await store.cursors() == {}
 
 
-async def test_appended_rows_are_found_before_they_are_committed(store: ChainStore) -> None:
-    one, two = chain(90, 10)
-    rows = (StoredEvent(1, one, "log", 7), StoredEvent(2, two, "log", 8))
+ROWS = tuple(StoredEvent(seq, event, "log", 6 + seq) for seq, event in enumerate(chain(90, 10), 1))
 
+
+async def by_chain(unit: SqliteUnit) -> object:
+    return await unit.chain(E) == ROWS
+
+
+async def by_find(unit: SqliteUnit) -> object:
+    return await unit.find(((E, 10), (E, 11), (E + 1, 90))) == {(E, 10): ROWS[1]}
+
+
+async def by_row_counts(unit: SqliteUnit) -> object:
+    return await unit.row_counts((E, E + 1)) == {E: (2, 2), E + 1: (0, 0)}
+
+
+async def by_populate(unit: SqliteUnit) -> object:
+    log = ExecutionLog(E, chain(90, 10), LogRead(9))
+    return (await unit.populate((log,)))[E].outcome.label == "in_sync"
+
+
+@pytest.mark.parametrize("sees", [by_chain, by_find, by_row_counts, by_populate])
+async def test_appended_rows_are_seen_before_they_are_committed(
+    store: ChainStore, sees: Callable[[SqliteUnit], Awaitable[object]]
+) -> None:
     async def work(unit: SqliteUnit) -> None:
-        unit.append(rows)
-        assert await unit.chain(E) == rows
-        assert await unit.find(((E, 10), (E, 11), (E + 1, 90))) == {(E, 10): rows[1]}
-        assert await unit.row_counts((E, E + 1)) == {E: (2, 2), E + 1: (0, 0)}
+        unit.append(ROWS)
+        assert await sees(unit)
         assert await store.stored_chain(E) == ()  # another reader sees none of it yet
 
     await store.transact(work)
-    assert await store.stored_chain(E) == rows
+    assert await store.stored_chain(E) == ROWS
 
 
 async def test_one_populate_of_many_executions(store: ChainStore) -> None:

@@ -1,0 +1,59 @@
+"""The sidecar through a transaction pooler that has fewer connections than the sidecar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.support.databases import Database
+from tests.support.pooler import pooler
+from tests.support.rows import event_row
+from tests.support.service import service
+
+pytestmark = pytest.mark.pgbouncer
+
+BACKENDS = 4
+"""One a lane, which may hold its transaction while its batch is stored, and one for the reads that
+storing needs.  The sidecar has five sessions."""
+E = 9001
+
+
+async def test_a_prepared_statement_does_not_live_through_this_pooler(pg: Database) -> None:
+    """The pooler is real: what the sidecar leaves out fails here."""
+    async with pooler(pg.dsn, backends=BACKENDS) as dsn:
+        one = await asyncpg.connect(dsn)
+        other = await asyncpg.connect(dsn)
+        try:
+            await one.fetch("SELECT $1::int", 1)
+            await other.execute("BEGIN")  # holds the connection that knows the statement
+            with pytest.raises(asyncpg.InvalidSQLStatementNameError):
+                await one.fetch("SELECT $1::int", 1)
+        finally:
+            one.terminate()
+            other.terminate()
+
+
+async def test_late_rows_and_many_executions_match_through_a_pooler(pg: Database, tmp_path: Path) -> None:
+    executions = [E + number for number in range(40)]
+    async with (
+        pooler(pg.dsn, backends=BACKENDS) as dsn,
+        service(dsn, tmp_path / "chain.db") as sidecar,
+    ):
+        for execution in executions:
+            await pg.insert([event_row(execution, 1), event_row(execution, 3, prev=2)])
+        await sidecar.polls(2)
+        backends = await pg.fetch(
+            "SELECT count(*) AS all FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid()"
+        )
+        assert 1 <= backends[0]["all"] <= BACKENDS
+        for execution in executions:
+            await pg.insert([event_row(execution, 2, prev=1)])
+        for execution in executions:
+            await sidecar.stored(execution, 3)
+        await sidecar.idle()
+        for execution in executions:
+            await sidecar.verdict(execution, "match")
+        assert sidecar.divergences() == {}

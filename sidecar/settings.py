@@ -9,19 +9,49 @@ content.  Source: spec 8.2.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import quote, urlencode
 
-from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sidecar.core.due import SECOND, Windows
 from sidecar.errors import ConfigError
+from sidecar.readings import (
+    DEFAULT_METRICS_BIND,
+    PORT_MAX,
+    Bind,
+    File,
+    Gate,
+    Int,
+    Reading,
+    Seconds,
+    Secret,
+    Text,
+    bind,
+    identifier,
+    lower,
+    store_url,
+)
+
+__all__ = [
+    "DEFAULT_STORE",
+    "GATES",
+    "PREFIX",
+    "RESERVED",
+    "Arming",
+    "Bind",
+    "Reading",
+    "Settings",
+    "load",
+    "micros",
+    "store_option",
+    "unknown",
+    "variable",
+]
 
 PREFIX: Final = "NOETL_CHAIN_"
 DEFAULT_STORE: Final = "sqlite:////data/noetl-chain/chain.db"
@@ -49,129 +79,12 @@ RESERVED: Final = frozenset(
 """Names kept for later versions.  Set today they change nothing, and the start says so."""
 
 
-class Reading(StrEnum):
-    """What the environment says about one gate.  Only ON is on."""
-
-    ABSENT = "absent"
-    ON = "on"
-    OFF = "off"
-    UNRECOGNISED = "unrecognised"
-
-
 class Arming(StrEnum):
     """Whether the gates fit together."""
 
     OFF = "off"
     ARMED = "armed"
     PARTIAL = "partial"
-
-
-_ON: Final = frozenset({"1", "true", "yes", "on"})
-_OFF: Final = frozenset({"0", "false", "no", "off", ""})
-
-
-def reading(text: object) -> Reading:
-    """Read a gate's text.  A text that is neither on nor off is never on.  Source: spec 8.2."""
-    if isinstance(text, Reading):
-        return text
-    word = str(text).strip().lower()
-    if word in _ON:
-        return Reading.ON
-    return Reading.OFF if word in _OFF else Reading.UNRECOGNISED
-
-
-@dataclass(frozen=True, slots=True)
-class Bind:
-    """Where a listener listens; port 0 takes a free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-_PORT_MAX: Final = 65535
-DEFAULT_METRICS_BIND: Final = Bind("0.0.0.0", 9109)  # noqa: S104 - the scraper is another machine
-
-
-def bind(text: object) -> Bind:
-    """Read `host:port`, `[v6]:port`.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if isinstance(text, Bind):
-        return text
-    host, colon, port = str(text).strip().rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
-        raise ValueError("write it as host:port")
-    return Bind(host.removeprefix("[").removesuffix("]"), int(port))
-
-
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
-
-
-def identifier(text: object) -> str:
-    """A Postgres name of letters, digits, `_` and `$`; it is still quoted where it is used.
-
-    Raises:
-        ValueError: it is none.
-    """
-    name = str(text)
-    if _IDENTIFIER.fullmatch(name) is None:
-        raise ValueError("not a plain Postgres identifier of at most 63 letters, digits, _ or $")
-    return name
-
-
-def store_url(text: object) -> str:
-    """A store's URL; a path becomes `sqlite:///` and its absolute form.
-
-    Raises:
-        ValueError: empty, or a scheme that is no store's.
-    """
-    place = str(text).strip()
-    if not place:
-        raise ValueError("it is empty")
-    if place.startswith(("sqlite:///", "postgresql://", "postgres://")):
-        return place
-    if "://" in place or place.startswith("sqlite:"):
-        raise ValueError("write a path, sqlite:///PATH or postgresql://…")
-    return "sqlite:///" + os.path.abspath(os.path.expanduser(place))
-
-
-def _lower(text: object) -> object:
-    return text.strip().lower() if isinstance(text, str) else text
-
-
-def _unset_if_empty(text: object) -> object:
-    return None if text == "" else text
-
-
-def _integer(text: object) -> object:
-    """Take decimal digits only; pydantic alone would also read `1_000` and `5.0`."""
-    if isinstance(text, str):
-        if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text, re.ASCII) is None:
-            raise ValueError("not an integer")
-        return int(text)
-    return text
-
-
-def _seconds(text: object) -> object:
-    """Take a decimal number only, not `inf`, `1e3` or `5s`."""
-    if isinstance(text, str):
-        if re.fullmatch(r"\s*[+-]?[0-9]{1,19}(\.[0-9]{1,9})?\s*", text, re.ASCII) is None:
-            raise ValueError("not a number of seconds")
-        return float(text)
-    return text
-
-
-Gate = Annotated[Reading, BeforeValidator(reading)]
-Text = Annotated[str | None, BeforeValidator(_unset_if_empty)]
-Secret = Annotated[SecretStr | None, BeforeValidator(_unset_if_empty)]
-File = Annotated[Path | None, BeforeValidator(_unset_if_empty)]
-Int = Annotated[int, BeforeValidator(_integer)]
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
 
 
 def _var(name: str, default: Any = None, **bounds: Any) -> Any:
@@ -206,7 +119,7 @@ class Settings(BaseSettings):
     dsn: Secret = Field(None, repr=False, description="postgresql:// URL of the database with the log.")
     dsn_file: File = Field(None, repr=False, description="File that holds the URL.")
     host: Text = _var("POSTGRES_HOST", repr=False, description="Server, when no URL is given.")
-    port: Int = _var("POSTGRES_PORT", 5432, ge=1, le=_PORT_MAX, repr=False, description="Its port.")
+    port: Int = _var("POSTGRES_PORT", 5432, ge=1, le=PORT_MAX, repr=False, description="Its port.")
     user: Text = _var("POSTGRES_USER", repr=False, description="Role; one with SELECT on the log is enough.")
     database: Text = _var("POSTGRES_DATABASE", repr=False, description="Database.")
     password: Secret = _var("POSTGRES_PASSWORD", repr=False, description="Password.")
@@ -225,7 +138,7 @@ class Settings(BaseSettings):
     )
 
     # Tail
-    tail: Annotated[Literal["poll"], BeforeValidator(_lower)] = Field(
+    tail: Annotated[Literal["poll"], BeforeValidator(lower)] = Field(
         "poll", description="How the table is followed."
     )
     poll_ms: Int = Field(150, ge=10, le=60_000, description="Pause between polls of the live lane.")
@@ -252,10 +165,10 @@ class Settings(BaseSettings):
     store: Annotated[str, BeforeValidator(store_url)] = Field(
         DEFAULT_STORE, repr=False, description="The chain store: a path, or sqlite:///PATH."
     )
-    store_synchronous: Annotated[Literal["normal", "full"], BeforeValidator(_lower)] = Field(
+    store_synchronous: Annotated[Literal["normal", "full"], BeforeValidator(lower)] = Field(
         "normal", description="SQLite's synchronous. normal: a power cut only makes the tail read again."
     )
-    store_failure: Annotated[Literal["exit", "stay"], BeforeValidator(_lower)] = Field(
+    store_failure: Annotated[Literal["exit", "stay"], BeforeValidator(lower)] = Field(
         "exit", description="When the store cannot be opened: exit with 20, or stay up, off and not ready."
     )
 
@@ -275,10 +188,10 @@ class Settings(BaseSettings):
     metrics_bind: Annotated[Bind, NoDecode, BeforeValidator(bind)] = Field(
         DEFAULT_METRICS_BIND, description="Listener of /livez, /readyz and /metrics."
     )
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = Field(
         "info", description="Least level that is logged."
     )
-    log_format: Annotated[Literal["auto", "json", "console"], BeforeValidator(_lower)] = Field(
+    log_format: Annotated[Literal["auto", "json", "console"], BeforeValidator(lower)] = Field(
         "auto", description="auto: console on a terminal, else json."
     )
     pg_bin: File = Field(None, description="Folder with the binaries of the embedded Postgres.")

@@ -9,7 +9,8 @@ import pytest
 
 from sidecar.core.due import Windows
 from sidecar.errors import ConfigError
-from sidecar.settings import Arming, Bind, Reading, Settings, load, reading, unknown, variable
+from sidecar.readings import Bind, Reading, reading
+from sidecar.settings import Arming, Settings, load, unknown, variable
 
 SECRET = "hunter2&x y"
 

@@ -270,6 +270,7 @@ class _Write:
             delivered={log.execution_id: _length(log, self.feed.limits) for log in self.part.logs},
         )
         await self._note(unit, settled, populated)
+        await unit.see_epoch(self.batch.epoch, self._first_seen_at())
         await unit.see_epoch(self.batch.epoch, self.now)
         if self.last:
             if self.batch.cursor is not None:
@@ -277,6 +278,11 @@ class _Write:
             for lane in self.batch.dropped_lanes:
                 unit.drop_cursor(lane)
         return self._report(settled, populated)
+
+    def _first_seen_at(self) -> int:
+        """When the first of what is stored here was seen: its epoch had begun by then."""
+        rows = (row.seen_at for rows in self.part.rows.values() for row in rows)
+        return min((self.now, *rows, *(log.read.began_at for log in self.logs.values())))
 
     async def _note(
         self, unit: Unit, settled: Mapping[int, Settled], populated: Mapping[int, Populated]

@@ -97,6 +97,7 @@ class HoldUnit:
                 due = self._after(due, ruling, log.read, now)
             self._save(unit, i, dues.get(i), due, news, partition, now)
         if epoch is not None:
+            await unit.see_epoch(epoch, min(log.read.began_at for log in self.logs.values()))
             await unit.see_epoch(epoch, now)
         return held
 
@@ -123,9 +124,6 @@ class HoldUnit:
         guarded: GuardedRead | None = None
         comparison: Comparison | None = None
         if isinstance(done.outcome, InSync) and isinstance(done.order, Ordered):
-            if not done.written:
-                # Revoked after this log read began: it may not touch the partition.
-                return Ruling(Judgement(log.execution_id, Verdict.POPULATE_FAILED))
             guarded = await unit.guarded_read(log.execution_id, ignore_held=True)
             held.authority[done.partition.authority.label] += 1
             if guarded.events is None:

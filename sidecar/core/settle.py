@@ -72,8 +72,12 @@ def settle(arrival: Arrival, *, epoch: str | None, now: int, limits: Limits) -> 
     admitted = admit(arrival.partition, arrival.rows, arrival.stored)
     fresh = arrival.rows if arrival.populated is not None else admitted.fresh
     partition = _confirmed(arrival.partition, admitted.confirmed_head)
-    waiting = {key: row for key, row in arrival.pool.items() if key not in arrival.stored}
+    unstored = {key: row for key, row in arrival.pool.items() if key not in arrival.stored}
+    # A row seen in an epoch that has ended may be lost with it: it proves nothing any more.
+    waiting = {key: row for key, row in unstored.items() if epoch is None or row.epoch == epoch}
     pool, dropped, overflow = _pooled(partition, waiting, admitted.fresh, arrival.room, limits)
+    outlived = len(unstored) - len(waiting)
+    dropped, overflow = dropped + outlived, overflow or outlived > 0
 
     step = advance(
         partition,

@@ -14,15 +14,16 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import asyncpg
 
 from sidecar.demo import faults, recording, report
 from sidecar.demo.child import Sidecar
-from sidecar.demo.copies import Mint, template
+from sidecar.demo.copies import Mint, Row, template
 from sidecar.demo.ddl import event_table, reader_role
 from sidecar.demo.driver import translated
 from sidecar.demo.ledger import Entry, Ledger, agreement
@@ -33,11 +34,11 @@ from sidecar.demo.scene import GATES, Outcome, Playing, Scene, Windows
 from sidecar.demo.screen import Screen, screen
 from sidecar.demo.stage import Stage
 from sidecar.demo.watch import Look, Observer, Writes
-from sidecar.errors import SourceUnavailable
+from sidecar.errors import ConfigError, SourceUnavailable
 
 T = TypeVar("T")
 
-SECONDS: Final = 20.0
+SECONDS: Final = 15.0
 WRITERS: Final = 6
 """Connections a recording."""
 READER: Final = "noetl_chain_reader"
@@ -45,7 +46,6 @@ QUIET_S: Final = 3.0
 """Longer than settle: what was judged once more since would have shown itself."""
 PATIENCE_S: Final = 30.0
 READY_S: Final = 20.0
-CLEAN: Final = "noetl-rust-clean"
 
 
 def main_demo(*, seconds: float | None, speed: float, keep: bool, as_json: bool) -> int:
@@ -64,26 +64,54 @@ def main_demo(*, seconds: float | None, speed: float, keep: bool, as_json: bool)
     Raises:
         SidecarError: Postgres or the sidecar did not start, or ended.
     """
-    with EmbeddedPostgres.start() as server, screen(as_json=as_json) as shown:
-        demo = _Demo(server, shown, SECONDS if seconds is None else seconds, speed)
-        return asyncio.run(demo.run(keep=keep, as_json=as_json))
+    began = time.monotonic()
+    seconds = SECONDS if seconds is None else seconds
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(_program, seconds * speed)  # while the server starts
+        with EmbeddedPostgres.start() as server, screen(as_json=as_json) as shown:
+            demo = _Demo(server, shown, loading.result(), began, seconds, speed)
+            return asyncio.run(demo.run(keep=keep, as_json=as_json))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is played, and the rows of which planted executions are made."""
+
+    recordings: list[Recording]
+    template: tuple[Row, ...]
 
 
 class _Demo:
     """One run of the demo.  The folder with store and ledger goes with the server's."""
 
-    def __init__(self, server: EmbeddedPostgres, shown: Screen, seconds: float, speed: float) -> None:
+    def __init__(
+        self,
+        server: EmbeddedPostgres,
+        shown: Screen,
+        program: Program,
+        began: float,
+        seconds: float,
+        speed: float,
+    ) -> None:
         self._server = server
         self._screen = shown
+        self._recordings = program.recordings
+        self._template = program.template
         self._seconds = seconds
         self._speed = speed
-        self._began = time.monotonic()
+        self._began = began
         self._folder = server.root / "demo"
         self._store = self._folder / "chain.db"
         self._writes = Writes()
         self._signal: int | None = None
         self._stop = asyncio.Event()
-        self._scene = Scene(speed, Windows(), "")
+        backlog = max(each.backlog_s(speed) for each in self._recordings)
+        self._scene = Scene(
+            speed,
+            Windows(live_window_s=round(Windows().live_window_s + backlog)),
+            "",
+            playing=tuple(Playing(each.name, len(each.executions), each.rows) for each in self._recordings),
+        )
         self._lag_max = self._age_max = 0.0
         self._plays: list[PlayReport] = []
 
@@ -97,27 +125,15 @@ class _Demo:
 
     async def _run(self, *, keep: bool, as_json: bool) -> int:
         self._folder.mkdir()
-        recordings = await asyncio.to_thread(self._recordings)
-        backlog = max(each.backlog_s(self._speed) for each in recordings)
-        self._scene = replace(
-            self._scene,
-            windows=Windows(live_window_s=round(Windows().live_window_s + backlog)),
-            playing=tuple(Playing(each.name, len(each.executions), each.rows) for each in recordings),
-        )
         await _prepare(self._server.dsn())
         async with self._sidecar() as sidecar:
-            outcome = await self._unless_stopped(sidecar, self._play_and_judge(sidecar, recordings))
+            outcome = await self._unless_stopped(sidecar, self._play_and_judge(sidecar))
             if outcome is None:
                 return 128 + (self._signal or signal.SIGINT)
             self._tell(outcome, as_json=as_json)
             if keep:
                 await self._stay(sidecar)
         return 0 if outcome.agrees else 1
-
-    def _recordings(self) -> list[Recording]:
-        recorded_s = self._seconds * self._speed
-        cut = (recording.whole(recording.bundled(name), recorded_s) for name in recording.BUNDLED)
-        return [each for each in cut if each.transactions]
 
     @asynccontextmanager
     async def _sidecar(self) -> AsyncIterator[Sidecar]:
@@ -158,7 +174,7 @@ class _Demo:
             raise dying.result()
         return doing.result()
 
-    async def _play_and_judge(self, sidecar: Sidecar, recordings: list[Recording]) -> Outcome:
+    async def _play_and_judge(self, sidecar: Sidecar) -> Outcome:
         host, port = sidecar.metrics
         self._scene = replace(self._scene, metrics=f"http://{host}:{port}/metrics")
         observer = Observer(self._store, sidecar.metrics, self._writes)
@@ -167,8 +183,8 @@ class _Demo:
                 looking = group.create_task(observer.run())
                 showing = group.create_task(self._show_all(observer, ledger))
                 await _ready(observer)
-                _announce(ledger, recordings)
-                await self._write(observer, ledger, recordings)
+                _announce(ledger, self._recordings)
+                await self._write(observer, ledger)
                 outcome = await self._judge(observer, ledger)
                 looking.cancel()
                 showing.cancel()
@@ -190,22 +206,23 @@ class _Demo:
         )
         self._screen.show(self._scene)
 
-    async def _write(self, observer: Observer, ledger: Ledger, recordings: list[Recording]) -> None:
+    async def _write(self, observer: Observer, ledger: Ledger) -> None:
         self._phase("playing")
-        clean = next(each for each in recordings if each.name == CLEAN)
         stage = Stage(
             dsn=self._server.dsn(),
             store=self._store,
             ledger=ledger,
             watch=observer,
-            template=template(clean),
+            template=self._template,
             mint=Mint(),
             written=self._writes.add,
         )
         async with asyncio.TaskGroup() as group:
-            plays = [group.create_task(self._play(at, each)) for at, each in enumerate(recordings)]
             group.create_task(faults.plant(stage, self._seconds))
-        self._plays = [each.result() for each in plays]
+            self._plays = await asyncio.gather(
+                *(self._play(at, each) for at, each in enumerate(self._recordings))
+            )
+            stage.played.set()
 
     async def _play(self, at: int, each: Recording) -> PlayReport:
         return await play(
@@ -219,7 +236,7 @@ class _Demo:
     def _progress(self, at: int) -> Callable[[Progress], None]:
         def note(progress: Progress) -> None:
             playing = list(self._scene.playing)
-            self._writes.add(progress.rows - playing[at].written)
+            self._writes.add(row.execution_id for row in progress.last.rows)
             playing[at] = replace(playing[at], written=progress.rows, open_now=progress.open_now)
             self._scene = replace(self._scene, playing=tuple(playing))
 
@@ -234,7 +251,7 @@ class _Demo:
             look = await observer.next(patience - time.monotonic())
             now = time.monotonic()
             result = agreement(ledger.entries, look.verdicts, look.divergences)
-            calm = result.holds and not look.due and not look.behind
+            calm = result.holds and look.numbers_hold and not look.due and not look.behind
             quiet_since = (quiet_since or now) if calm else None
             settled = quiet_since is not None and now - quiet_since >= QUIET_S
             if settled or now > patience:
@@ -269,6 +286,22 @@ class _Demo:
             f"  log     {self._server.dsn(user=READER)}"
         )
         await self._unless_stopped(sidecar, asyncio.Event().wait())
+
+
+def _program(recorded_s: float) -> Program:
+    """What is whole within the time; a recording with nothing whole is left out.
+
+    Raises:
+        ConfigError: nothing at all is.
+    """
+    loaded = [recording.bundled(name) for name in recording.BUNDLED]
+    cut = [recording.whole(each, recorded_s) for each in loaded]
+    recordings = [each for each in cut if each.transactions]
+    if not recordings:
+        raise ConfigError(
+            f"no execution is complete within {recorded_s:g} recorded seconds", hint="play longer, or faster"
+        )
+    return Program(recordings, template(loaded[0]))
 
 
 async def _prepare(dsn: str) -> None:

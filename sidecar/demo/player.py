@@ -38,11 +38,15 @@ LEAD_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What has become visible so far, and how many transactions stand open."""
+    """What has become visible so far, and how many transactions stand open.
+
+    `last`: the transaction that has just committed.
+    """
 
     transactions: int
     rows: int
     open_now: int
+    last: Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,7 @@ class _Player:
         self._rows += len(transaction.rows)
         self._score.commit(transaction)
         if self._on_progress is not None:
-            self._on_progress(Progress(self._score.committed, self._rows, self._open))
+            self._on_progress(Progress(self._score.committed, self._rows, self._open, transaction))
 
     def _report(self, *, complete: bool) -> PlayReport:
         seconds = asyncio.get_running_loop().time() - self._tempo.starts_at

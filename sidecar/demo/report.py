@@ -46,7 +46,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             for each in scene.playing
         ],
         "rows_written": scene.written,
-        "rows_seen": dict(look.lanes),
+        "rows_by_lane": dict(look.lanes),
         "verdicts": dict(scene.verdicts),
         "ledger": dict(Counter(entry.verdict for entry in scene.entries.values())),
         "divergences": dict(look.divergences),
@@ -57,6 +57,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             "eligible_events": look.eligible_events,
         },
         "faults": [_planted(outcome, entry) for entry in scene.entries.values() if entry.fault is not None],
+        "coverage_holds": look.numbers_hold,
         "missing": [_found(found) for found in agreement.missing],
         "extra": [_found(found) for found in agreement.extra],
         "miscounted": [
@@ -136,12 +137,15 @@ def _sentence(outcome: Outcome) -> Text:
     text.append(
         f" ({look.covered_executions:,} of {look.eligible_executions:,} executions,"
         f" {look.covered_events:,} of {look.eligible_events:,} events).\n"
-        f"{scene.written:,} rows written, {look.seen:,} seen; longest lag {outcome.lag_max_s:.2f} s,"
+        f"{scene.written:,} rows written, {look.behind:,} behind; longest lag {outcome.lag_max_s:.2f} s,"
         f" longest pinned horizon {outcome.horizon_age_max_s:.1f} s; {outcome.seconds:.1f} s.\n"
     )
     if outcome.agrees:
         text.append("agreed", style="bold green")
         text.append(f": all {outcome.agreement.entries:,} entries of the ledger, in both directions.")
+    elif not look.numbers_hold:
+        text.append("contradicted", style="bold red")
+        text.append(": the exported coverage is not what the verdicts come to.")
     elif outcome.agreement.holds:
         text.append("not settled", style="bold red")
         text.append(": every verdict is as announced, but executions still wait for one.")

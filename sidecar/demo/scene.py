@@ -100,4 +100,4 @@ class Outcome:
 
     @property
     def agrees(self) -> bool:
-        return self.agreement.holds and self.settled
+        return self.agreement.holds and self.scene.look.numbers_hold and self.settled

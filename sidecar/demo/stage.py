@@ -5,8 +5,9 @@ Everything is announced in the ledger before its first row is written.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,11 @@ class Watch(Protocol):
 
 @dataclass(slots=True)
 class Stage:
-    """One demo's surroundings.  `written` is told of every committed row, after its commit."""
+    """One demo's surroundings.
+
+    `written` is told the execution of every committed row.  `played` is set when the
+    recordings are played.
+    """
 
     dsn: str
     store: Path
@@ -37,8 +42,9 @@ class Stage:
     watch: Watch
     template: Sequence[Row]
     mint: Mint
-    written: Callable[[int], None]
+    written: Callable[[Iterable[int]], None]
     schema: str = "noetl"
+    played: asyncio.Event = field(default_factory=asyncio.Event)
     _statements: dict[frozenset[str], str] = field(default_factory=dict)
 
     def execution(self, entry: Callable[[int], Entry], execution_id: int | None = None) -> list[Row]:
@@ -71,4 +77,8 @@ class Stage:
         """Each row in a transaction of its own, in order."""
         for row in rows:
             await self.insert(connection, [row])
-            self.written(1)
+            self.committed([row])
+
+    def committed(self, rows: Sequence[Row]) -> None:
+        """Say that these rows are visible now."""
+        self.written([row["execution_id"] for row in rows])

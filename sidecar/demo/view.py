@@ -42,7 +42,7 @@ def line(scene: Scene) -> str:
     lanes = " ".join(f"{lane} {look.lanes.get(lane, 0)}" for lane in LANES[:3])
     verdicts = " ".join(f"{label} {count}" for label, count in scene.verdicts.most_common())
     return (
-        f"{scene.elapsed_s:5.1f} s  {scene.phase}  rows {scene.written}, seen {look.seen} ({lanes})"
+        f"{scene.elapsed_s:5.1f} s  {scene.phase}  rows {scene.written} ({lanes})"
         f"  divergences {look.diverged}  coverage {coverage(scene)} of {look.eligible_executions}"
         f"  lag {look.lag_s:.2f} s  due {look.due}  {verdicts}"
     )
@@ -82,10 +82,11 @@ def _head(scene: Scene) -> Panel:
     text = Text()
     text.append("a recorded NoETL log at ", style="bright_black")
     text.append(f"{scene.speed:g}x", style="bold")
-    text.append(" its speed, played by concurrent writers; gates on: ", style="bright_black")
+    text.append(" its speed, played by concurrent writers; metrics ", style="bright_black")
+    text.append(f"{scene.metrics}\n")
+    text.append("gates on: ", style="bright_black")
     text.append(" ".join(GATES), style="bold")
     text.append(f"\n{scene.windows}", style="bright_black")
-    text.append(f"\nmetrics {scene.metrics}", style="bright_black")
     title = f"[bold]noetl-chain demo[/] · {scene.phase} · {scene.elapsed_s:.0f} s"
     return Panel(text, title=title, title_align="left", box=ROUNDED, border_style="blue")
 
@@ -141,7 +142,7 @@ def _side_by_side(left: RenderableType, right: RenderableType) -> Table:
 def _lanes(scene: Scene) -> Table:
     look = scene.look
     rows = [(lane, look.lanes.get(lane, 0), "blue") for lane in LANES]
-    return _bars(f"rows first seen by lane: {look.seen:,} of {scene.written:,} written", rows)
+    return _bars(f"rows by the lane that first saw them · {scene.written:,} written", rows)
 
 
 def _verdicts(scene: Scene) -> Table:

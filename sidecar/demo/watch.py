@@ -2,7 +2,8 @@
 
 Two numbers belong together and are read together: divergences, and how much was compared.
 Nothing is derived here that the sidecar does not say itself, except the lag: the demo knows
-when it committed a row, so it measures commit to seen with its own clock.
+when it committed each row, so it measures commit to seen with its own clock, execution by
+execution.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from sidecar.core.verdict import NOT_ELIGIBLE, Verdict
 
 LOOK_S: Final = 0.25
 GIVE_UP_S: Final = 15.0
@@ -31,14 +34,17 @@ LANES: Final = ("live", "late", "sweep", "comparator")
 class Look:
     """One look at the sidecar.  Counts are since its start.
 
-    `verdicts`: the latest of every execution it knows, None before the first.  `ages`:
-    seconds since each lane's horizon last advanced.  `due`: executions waiting for a
-    verdict.  `lag_s`: how long the oldest row that is not yet seen has been committed.
+    `verdicts`: the latest of every execution it knows, None before the first.  `lanes`: rows
+    by the lane that first saw them.  `ages`: seconds since each lane's horizon last advanced.
+    `due`: executions waiting for a verdict.  `behind`: committed rows that are neither stored
+    nor held back, refused executions left out (nothing more of them is stored); `lag_s`: how
+    long the oldest of those has been committed.
     """
 
     verdicts: Mapping[int, str | None] = field(default_factory=dict)
     due: int = 0
-    stored: int = 0
+    behind: int = 0
+    lag_s: float = 0.0
     lanes: Mapping[str, int] = field(default_factory=dict)
     ages: Mapping[str, float] = field(default_factory=dict)
     divergences: Mapping[str, int] = field(default_factory=dict)
@@ -47,13 +53,13 @@ class Look:
     covered_events: int = 0
     eligible_events: int = 0
     compared: int = 0
-    lag_s: float = 0.0
-    behind: int = 0
 
     @property
-    def seen(self) -> int:
-        """Rows that some lane, or a read of the comparator, has found."""
-        return sum(self.lanes.values())
+    def numbers_hold(self) -> bool:
+        """Whether the exported coverage is what the latest verdicts come to."""
+        matched = sum(verdict == Verdict.MATCH for verdict in self.verdicts.values())
+        eligible = sum(verdict not in NOT_ELIGIBLE for verdict in self.verdicts.values())
+        return (self.covered_executions, self.eligible_executions) == (matched, eligible)
 
     @property
     def diverged(self) -> int:
@@ -61,22 +67,33 @@ class Look:
 
 
 class Writes:
-    """How many rows were committed when; what the lag is measured against."""
+    """Which rows were committed when; what the lag is measured against."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self._steps: deque[tuple[int, float]] = deque()
+        self._committed: defaultdict[int, list[float]] = defaultdict(list)
 
-    def add(self, rows: int) -> None:
-        """`rows` more rows are visible now."""
-        self.rows += rows
-        self._steps.append((self.rows, time.monotonic()))
+    def add(self, executions: Iterable[int]) -> None:
+        """One more row of each of these executions (an execution may stand there often)."""
+        now = time.monotonic()
+        for execution in executions:
+            self.rows += 1
+            self._committed[execution].append(now)
 
-    def lag_s(self, seen: int) -> float:
-        """How long ago the first row beyond `seen` was committed; 0 when none is missing."""
-        while self._steps and self._steps[0][0] <= seen:
-            self._steps.popleft()
-        return time.monotonic() - self._steps[0][1] if self._steps else 0.0
+    def unseen(self, known: Mapping[int, int | None]) -> tuple[int, float]:
+        """How many rows are not seen, and for how many seconds the oldest has been committed.
+
+        Args:
+            known: Rows of each execution that the sidecar has; None: nobody waits for them.
+        """
+        now = time.monotonic()
+        missing, oldest = 0, now
+        for execution, times in self._committed.items():
+            have = known.get(execution, 0)
+            if have is not None and have < len(times):
+                missing += len(times) - have
+                oldest = min(oldest, times[have])
+        return missing, now - oldest
 
 
 class Observer:
@@ -128,30 +145,28 @@ class Observer:
         return True
 
     def _look(self, rows: _Rows, samples: _Samples) -> Look:
-        lanes = {lane: samples.count("tail_rows_total", lane=lane) for lane in LANES}
-        seen = sum(lanes.values())
+        behind, lag_s = self._writes.unseen(rows.known)
         return Look(
             verdicts=rows.verdicts,
             due=rows.due,
-            stored=rows.stored,
-            lanes=lanes,
-            ages={lane: samples.value("tail_horizon_age_seconds", lane=lane) for lane in LANES[:3]},
+            behind=behind,
+            lag_s=lag_s,
+            lanes={lane: samples.count("tail_rows_total", lane=lane) for lane in LANES},
+            ages={lane: samples.horizon_age_s(lane) for lane in LANES[:3]},
             divergences=samples.by_label("shadow_divergence_total", "kind"),
             covered_executions=samples.count("shadow_covered_executions", window="start"),
             eligible_executions=samples.count("shadow_eligible_executions", window="start"),
             covered_events=samples.count("shadow_covered_events", window="start"),
             eligible_events=samples.count("shadow_eligible_events", window="start"),
             compared=samples.count("shadow_events_compared_total"),
-            lag_s=self._writes.lag_s(seen),
-            behind=max(0, self._writes.rows - seen),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
     verdicts: dict[int, str | None]
+    known: dict[int, int | None]
     due: int
-    stored: int
 
 
 def _store(path: Path) -> _Rows:
@@ -163,9 +178,11 @@ def _store(path: Path) -> _Rows:
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=TIMEOUT_S)) as store:
         store.execute("BEGIN")
         verdicts = dict(store.execute("SELECT execution_id, verdict FROM partition"))
+        known = dict(
+            store.execute("SELECT execution_id, iif(label IS NULL, head_seq + held, NULL) FROM partition")
+        )
         (due,) = store.execute("SELECT count(*) FROM due").fetchone()
-        (stored,) = store.execute("SELECT coalesce(sum(head_seq), 0) FROM partition").fetchone()
-    return _Rows(verdicts, due, stored)
+    return _Rows(verdicts, known, due)
 
 
 class _Samples:
@@ -183,6 +200,12 @@ class _Samples:
 
     def count(self, name: str, **labels: str) -> int:
         return int(self.value(name, **labels))
+
+    def horizon_age_s(self, lane: str) -> float:
+        """The age now: the exported one is that of the lane's last poll."""
+        last_poll = self.value("tail_last_poll_timestamp_seconds", lane=lane)
+        since = max(0.0, time.time() - last_poll) if last_poll else 0.0
+        return self.value("tail_horizon_age_seconds", lane=lane) + since
 
     def by_label(self, name: str, label: str) -> dict[str, int]:
         """The series of one metric with one label, those at 0 left out."""

@@ -18,18 +18,19 @@ from sidecar.store.reader import StoreReader
 UNJUDGED: Final = "unjudged"
 
 # An execution without a verdict is pending until `settle` after its first row, then eligible
-# and uncovered, so that a stopped comparator cannot shrink the denominator.
+# and uncovered, so that a stopped comparator cannot shrink the denominator.  GROUP BY 1: by
+# name SQLite would take the column partition.label, and every execution without a label be one.
 _BY_VERDICT: Final = """
 SELECT CASE WHEN verdict IS NOT NULL THEN verdict
             WHEN coalesce(first_seen_at, last_change_at) > ?2 THEN 'pending' ELSE 'unjudged' END AS label,
        count(*), sum(verdict_rows), sum(max(rows_seen, head_seq))
   FROM partition INDEXED BY partition_by_change
- WHERE last_change_at >= ?1 GROUP BY label"""
+ WHERE last_change_at >= ?1 GROUP BY 1"""
 _DUE: Final = """
 SELECT CASE WHEN reread IS NOT NULL THEN 'reread' WHEN changed IS NOT NULL THEN 'changed'
             WHEN labelled IS NOT NULL THEN 'label' WHEN terminal_seen IS NOT NULL THEN 'terminal'
             WHEN tries > 0 THEN 'retry' ELSE 'rows' END AS reason, count(*)
-  FROM due GROUP BY reason"""
+  FROM due GROUP BY 1"""
 _OLDEST: Final = """
 SELECT min(pending_since),
        min(CASE WHEN pending_key LIKE 'dangling_prev:%' THEN pending_since END)

@@ -177,7 +177,7 @@ class Feed:
         """
         executions = [*rows, *(i for i in logs if i not in rows)]
         partitions = await unit.partitions(executions)
-        pools = {i: self._pools.get(i, {}) for i in executions}
+        pools = {i: _still_in_log(self._pools.get(i, {}), logs.get(i)) for i in executions}
         stored = await self._stored(unit, executions, rows, pools)
         active = [i for i in executions if i in rows or pools[i]]
         counts = await unit.row_counts(active) if active else {}
@@ -372,6 +372,18 @@ def _still_reread(due: Due | None, log: ExecutionLog | None, populated: Populate
 def _unstored(due: Due, result: Settled | None) -> bool:
     held = result is not None and result.partition.held > 0
     return held or due.reread is not None or due.changed is not None
+
+
+def _still_in_log(pool: Mapping[int, TailRow], log: ExecutionLog | None) -> Mapping[int, TailRow]:
+    """The pool without rows that a later complete log read lacks.
+
+    A crash of the server or somebody's DELETE took them: waiting for them would never end.
+    """
+    if not pool or log is None or log.events is None:
+        return pool
+    present = {event.event_id for event in log.events}
+    began = log.read.began_at
+    return {key: row for key, row in pool.items() if key in present or row.seen_at >= began}
 
 
 def _length(log: ExecutionLog, limits: Limits) -> int:

@@ -9,7 +9,7 @@ steps, the record.  Source: spec 2.8 (atomicity), 2.12, 3.1-3.4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sidecar.comparator.record import recorded
@@ -90,6 +90,7 @@ class HoldUnit:
             news = settled[i].news if i in settled else News()
             due = self._read(dues.get(i), populated.get(i), log.read, now)
             if (ruling := rulings.get(i)) is not None:
+                partition = _counted(partition, log, dues.get(i))
                 partition, kinds = recorded(partition, ruling.judgement, now)
                 held.judged.append(Judged(ruling.judgement, kinds))
                 unit.put_partition(partition)
@@ -201,6 +202,18 @@ class HoldUnit:
             unit.drop_due(execution_id)
         elif due is not None and due != before:
             unit.put_due(due)
+
+
+def _counted(partition: Partition, log: ExecutionLog, due: Due | None) -> Partition:
+    """The partition with no more rows seen than there are.
+
+    What a lane delivers again after a restart counts again; a complete log read that began
+    after the last row says how many there are.
+    """
+    rows_came = due is not None and due.last_row_at is not None and due.last_row_at >= log.read.began_at
+    if log.events is None or rows_came:
+        return partition
+    return replace(partition, rows_seen=min(partition.rows_seen, max(len(log.events), partition.head_seq)))
 
 
 def _epoch(logs: Mapping[int, ExecutionLog]) -> str | None:

@@ -63,9 +63,51 @@ class Service:
             return found is not None and found.verdict == verdict
 
         await self.until(holds, patience_s=patience_s)
+        return await self.partition(execution_id)
+
+    async def seen(self, execution_id: int, rows: int) -> Partition:
+        """Wait until so many rows of the execution were delivered, stored or not; the record."""
+
+        async def holds() -> bool:
+            found = await self.store.partition(execution_id)
+            return found is not None and found.rows_seen >= rows
+
+        await self.until(holds)
+        return await self.partition(execution_id)
+
+    async def partition(self, execution_id: int) -> Partition:
         partition = await self.store.partition(execution_id)
         assert partition is not None
         return partition
+
+    async def polls(self, more: int, *, lane: str = "live") -> None:
+        """Wait for so many stored batches with a cursor, each of a poll begun after this call."""
+        seen: set[int] = set()
+
+        async def holds() -> bool:
+            cursor = (await self.store.cursors()).get(lane)
+            seen.update(() if cursor is None else (cursor.polled_at,))
+            # The first is the one that stands, the second may have been under way.
+            return len(seen) > more + 1
+
+        await self.until(holds)
+
+    async def ticks(self, more: int) -> None:
+        """Wait for the end of so many ticks of the comparator, each begun after this call."""
+        goal = self.value("shadow_tick_seconds_count") + more + 1
+
+        async def holds() -> bool:
+            return self.value("shadow_tick_seconds_count") >= goal
+
+        await self.until(holds)
+
+    async def asleep(self) -> None:
+        """Wait for the first tick; with a long `tick_s` the comparator sleeps from then on."""
+
+        async def holds() -> bool:
+            return self.value("shadow_tick_seconds_count") == 1
+
+        await self.until(holds)
 
     async def idle(self, *, patience_s: float = PATIENCE_S) -> None:
         """Wait until every lane has caught up and nothing is due."""
@@ -82,6 +124,21 @@ class Service:
     def value(self, name: str, **labels: str) -> float:
         """The value of one series now."""
         return value(self.metrics.registry, name, **labels)
+
+    def moved(self, name: str) -> dict[str, float]:
+        """Every series of a metric with one label that is not at 0, by the label's value."""
+        return {
+            next(iter(sample.labels.values())): sample.value
+            for family in self.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == f"noetl_chain_{name}" and sample.value
+        }
+
+    def divergences(self) -> dict[str, float]:
+        return self.moved("shadow_divergence_total")
+
+    def verdicts(self) -> dict[str, float]:
+        return self.moved("shadow_verdict_total")
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float:

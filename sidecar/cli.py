@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from sidecar import __version__
+from sidecar import __version__, termination
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.errors import ConfigError, InvariantError, SidecarError
 
@@ -107,6 +107,7 @@ def verify(
     settings = _settings(dsn, dsn_file, None)
     from sidecar import app
 
+    termination.unwind()
     raise typer.Exit(
         app.main_verify(
             settings,
@@ -125,6 +126,7 @@ def backfill(as_json: Json = False, dsn: Dsn = None, dsn_file: DsnFile = None, s
     settings = _settings(dsn, dsn_file, store)
     from sidecar import app
 
+    termination.unwind()
     raise typer.Exit(app.main_backfill(settings, as_json=as_json))
 
 
@@ -155,6 +157,7 @@ def demo(
         )
     from sidecar.demo.main import main_demo
 
+    termination.unwind()
     raise typer.Exit(main_demo(seconds=seconds, speed=speed, keep=keep, as_json=as_json))
 
 
@@ -210,6 +213,7 @@ def schema_apply(
     from sidecar import schema as files
 
     wanted = files.Group(_group(group, tuple(files.Group)))
+    termination.unwind()
     done = files.apply(settings, wanted, reader=reader or files.READER, event_table=event_table)
     typer.echo(done, err=True)
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import typer
 
-from sidecar import __main__ as process
 from sidecar import __version__, cli
 from sidecar.errors import (
     ConfigError,
@@ -211,36 +210,73 @@ def test_any_other_since_is_refused(text: str) -> None:
         cli.moment(text, now=NOW)
 
 
+SIGTERM_AT_AN_IMPORT = """
+import os, signal, sys
+sys.argv = ["noetl-chain", VERB]
+
+class Terminates:
+    # A class body is where an exception would come out as another one.
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+class AtTheImport:
+    def find_spec(self, name, path, target=None):
+        if name == "sidecar.cli":
+            type("Owner", (), {"field": Terminates()})
+
+sys.meta_path.insert(0, AtTheImport())
+from sidecar.__main__ import main
+main()
+"""
+
+
 @pytest.mark.parametrize(("verb", "code"), [("run", 0), ("verify", 143)])
-def test_sigterm_before_a_command_runs(verb: str, code: int) -> None:
-    program = (
-        "import os, signal, sys\n"
-        f"sys.argv = ['noetl-chain', {verb!r}]\n"
-        "class Terminates:\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'sidecar.cli':\n"
-        "            os.kill(os.getpid(), signal.SIGTERM)\n"
-        "sys.meta_path.insert(0, Terminates())\n"
-        "from sidecar.__main__ import main\n"
-        "main()"
-    )
+def test_sigterm_in_the_middle_of_an_import(verb: str, code: int) -> None:
+    program = SIGTERM_AT_AN_IMPORT.replace("VERB", repr(verb))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (code, "")
 
 
+SIGTERM_AT_WORK = """
+import os, signal, sys, types
+sys.argv = ["noetl-chain", "demo"]
+
+def main_demo(**options):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    finally:
+        print("tidied up")
+
+demo = types.ModuleType("sidecar.demo.main")
+demo.main_demo = main_demo
+sys.modules["sidecar.demo.main"] = demo
+from sidecar.__main__ import main
+main()
+"""
+
+
+def test_sigterm_at_work_unwinds_the_stack() -> None:
+    done = subprocess.run([sys.executable, "-c", SIGTERM_AT_WORK], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "tidied up\n", "")
+
+
 def test_the_handler_stands_before_anything_else_is_imported() -> None:
-    names = [name for name in vars(process) if not name.startswith("__")]
-    assert set(names) <= {
-        "annotations",
-        "signal",
-        "sys",
-        "FrameType",
-        "NoReturn",
-        "CUT_SHORT",
-        "main",
-        "_terminated",
-    }
-    assert process.CUT_SHORT == 128 + signal.SIGTERM
+    program = (
+        "import sys; before = set(sys.modules)\n"
+        "import sidecar.__main__\n"
+        "new = {name for name in sys.modules if name not in before}\n"
+        "print(sorted(name for name in new if name.startswith('sidecar')), 'typing' in new)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.stdout == "['sidecar', 'sidecar.__main__', 'sidecar.termination'] False\n"
+
+
+def test_commands_of_a_test_leave_its_process_alone(demo_ends: Ends) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    demo_ends(lambda **options: 0)
+    cli.entry(["demo"])
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_every_error_class_has_a_code_of_the_design() -> None:

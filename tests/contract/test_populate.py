@@ -161,7 +161,7 @@ async def test_c22_a_bad_event_in_the_middle_writes_nothing(
     store: ChainStore, bad: dict[str, object]
 ) -> None:
     first, second, third = chain(A, B, C)
-    with pytest.raises(Invalid):
+    with pytest.raises(Invalid, match=rf"{next(iter(bad))}|belongs to"):
         await store.populate_from_log(E, (first, replace(second, **bad), third))  # type: ignore[arg-type]
     assert await store.chain(E) == ()
     assert await store.authority(E) == NotPopulated()
@@ -398,6 +398,18 @@ async def test_append_claims_nothing(store: ChainStore) -> None:
     )
     assert await reason(store) is Reason.WATERMARK_MISMATCH
     assert [row.origin for row in await store.stored_chain(E)] == ["append", "append"]
+
+
+async def test_append_forgets_the_anchor_of_the_old_head(store: ChainStore) -> None:
+    read = LogRead(store.clock.now(), epoch="e", anchor=77)
+    await store.populate_from_log(E, chain(A), read=read)
+    before = await store.partition(E)
+    assert before is not None
+    assert (before.head_epoch, before.head_anchor) == ("e", 77)
+    await store.append(chain(A, B)[1])
+    after = await store.partition(E)
+    assert after is not None
+    assert (after.head_epoch, after.head_anchor) == (None, None)
 
 
 async def test_d01_a_duplicate_id_with_the_right_predecessor_is_refused(store: ChainStore) -> None:

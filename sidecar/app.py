@@ -269,6 +269,23 @@ async def _verify(
     as_json: bool,
 ) -> int:
     began = time.monotonic()
+    found = await verification(settings, executions, since, store_url, settle_s)
+    seconds = time.monotonic() - began
+    if as_json:
+        print(json.dumps(found.document(seconds)))  # noqa: T201 - machine output
+    else:
+        show_verification(found, seconds)
+    return found.exit_code
+
+
+async def verification(
+    settings: Settings,
+    executions: Sequence[int] = (),
+    since: datetime | None = None,
+    store_url: str | None = None,
+    settle_s: float = 0.0,
+) -> Verification:
+    """What `verify` found; see `main_verify`."""
     async with AsyncExitStack() as opened:
         source = await opened.enter_async_context(_source(settings, logs.get("verify")))
         found = Verification("temporary" if store_url is None else "store")
@@ -293,12 +310,7 @@ async def _verify(
                 advance(sum(j.log_rows for j in judgements), f"{len(found.findings):,} findings")
 
             await verify(stream, judge, log, record, settle_s=settle_s)
-    seconds = time.monotonic() - began
-    if as_json:
-        print(json.dumps(found.document(seconds)))  # noqa: T201 - machine output
-    else:
-        show_verification(found, seconds)
-    return found.exit_code
+    return found
 
 
 def _chosen(
@@ -314,6 +326,12 @@ def _chosen(
 
 async def _backfill(settings: Settings, as_json: bool) -> int:
     began = time.monotonic()
+    done, rows = await backfilled(settings)
+    return _report_backfill(done, rows, time.monotonic() - began, as_json)
+
+
+async def backfilled(settings: Settings) -> tuple[Counter[str], int]:
+    """Fill the store: outcomes of the executions that differed, and rows written."""
     done: Counter[str] = Counter()
     rows = 0
     async with AsyncExitStack() as opened:
@@ -333,7 +351,7 @@ async def _backfill(settings: Settings, as_json: bool) -> int:
                 done["log_truncated"] += sum(each.events is None for each in step.logs)
                 rows += report.rows
                 advance(report.rows, f"{done.total():,} executions")
-    return _report_backfill(done, rows, time.monotonic() - began, as_json)
+    return done, rows
 
 
 def _report_backfill(done: Counter[str], rows: int, seconds: float, as_json: bool) -> int:

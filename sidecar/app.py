@@ -144,6 +144,7 @@ async def _serve(settings: Settings) -> None:
             tasks.create_task(_follow(settings, instruments))
         else:
             instruments.log.warning("populate_is_off", variable="NOETL_CHAIN_POPULATE")
+            instruments.health.clear(NotReady.STARTING)
 
 
 async def _follow(settings: Settings, instruments: Instruments) -> None:

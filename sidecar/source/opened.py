@@ -1,4 +1,9 @@
-"""The log side put together: one inspected table, readers and lanes with sessions of their own."""
+"""The log side put together: one inspected table, readers and lanes with sessions of their own.
+
+Three connections, and one more for each reader.  Behind a pooler the pool should hold that many:
+a lane may keep a transaction open while the rows of a big poll are being stored, and storing
+may need a reader.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from sidecar.core.ports import Clock
 from sidecar.source.connection import Session
 from sidecar.source.log import PostgresLog
 from sidecar.source.options import SourceOptions
-from sidecar.source.poll import Anchors, Poller
+from sidecar.source.poll import Poller
 from sidecar.source.sweep import SweepLane
 from sidecar.source.table import EventTable, inspect
 from sidecar.source.tail import LaneStore, WindowLane
@@ -40,20 +45,24 @@ class LogSource:
 
     def reader(self, clock: Clock) -> PostgresLog:
         """A reader of whole executions, with a connection of its own."""
+        return self._log(self.session(), clock)
+
+    def _log(self, session: Session, clock: Clock) -> PostgresLog:
         return PostgresLog(
-            self._session(), self.table, clock, read_limit=self.options.read_limit, shard=self.options.shard
+            session, self.table, clock, read_limit=self.options.read_limit, shard=self.options.shard
         )
 
     def lanes(self, store: LaneStore, clock: Clock) -> tuple[WindowLane, WindowLane, SweepLane]:
         """The lanes live, late and sweep."""
         options = self.options
-        anchors = Anchors(self._session())
-        live = self._window_lane("live", anchors, store, clock, options.live_window_s, options.poll_ms / 1000)
-        late = self._window_lane("late", anchors, store, clock, options.late_window_s, options.late_poll_s)
+        live = self._window_lane("live", store, clock, options.live_window_s, options.poll_ms / 1000)
+        late = self._window_lane("late", store, clock, options.late_window_s, options.late_poll_s)
+        # The sweep lists, polls and compares one after the other: one connection.
+        session = self.session()
         sweep = SweepLane(
-            self._session(),
-            self._poller(anchors, clock),
-            self.reader(clock),
+            session,
+            self._poller(session, clock),
+            self._log(session, clock),
             self.table,
             store,
             round_s=options.sweep_round_s,
@@ -64,11 +73,11 @@ class LogSource:
         return live, late, sweep
 
     def _window_lane(
-        self, name: str, anchors: Anchors, store: LaneStore, clock: Clock, window_s: float, every_s: float
+        self, name: str, store: LaneStore, clock: Clock, window_s: float, every_s: float
     ) -> WindowLane:
         return WindowLane(
             name,
-            self._poller(anchors, clock),
+            self._poller(self.session(), clock),
             self.table,
             store,
             window_s=window_s,
@@ -76,10 +85,11 @@ class LogSource:
             shard=self.options.shard,
         )
 
-    def _poller(self, anchors: Anchors, clock: Clock) -> Poller:
-        return Poller(self._session(), anchors, self.table, clock, self.options.shard)
+    def _poller(self, session: Session, clock: Clock) -> Poller:
+        return Poller(session, self.table, clock, self.options.shard)
 
-    def _session(self) -> Session:
+    def session(self) -> Session:
+        """A connection of its own, closed with this source."""
         session = Session(self.options.dsn, query_timeout_s=self.options.query_timeout_s)
         self._sessions.append(session)
         return session

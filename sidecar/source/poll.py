@@ -12,11 +12,11 @@ Source: spec 1.8, 2.13; evidence 2b.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sidecar.core.event import Event
 from sidecar.core.horizon import Facts, TailRow, horizon_parameter, xid_of
 from sidecar.core.ports import Clock, Key
 from sidecar.source.body import body_sql
@@ -101,10 +101,13 @@ Range = Window | Intervals
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows of a poll.  `last`: nothing follows, and `seen` is what to remember."""
+    """Some rows of a poll.  `last`: nothing follows, and `seen` is what to remember.
+
+    `anchor`: None for all pieces but the last.
+    """
 
     facts: Facts
-    anchor: int
+    anchor: int | None
     rows: tuple[TailRow, ...]
     last: bool
     seen: Seen = field(default_factory=dict)
@@ -126,27 +129,11 @@ class Request:
     timeout_s: float | None = None
 
 
-class Anchors:
-    """Reads anchors for all lanes, in transactions of their own."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock = asyncio.Lock()
-
-    async def read(self, facts: Facts) -> int:
-        """The anchor of a poll whose snapshot `facts` describes."""
-        async with self._lock:
-            return await read_anchor(self._session, facts)
-
-
 class Poller:
     """Runs polls over one session of its own."""
 
-    def __init__(
-        self, session: Session, anchors: Anchors, table: EventTable, clock: Clock, shard: Shard
-    ) -> None:
+    def __init__(self, session: Session, table: EventTable, clock: Clock, shard: Shard) -> None:
         self._session = session
-        self._anchors = anchors
         self._table = table
         self._clock = clock
         self._shard = shard
@@ -157,36 +144,36 @@ class Poller:
         """Poll, unless `accept` refuses the poll's facts; then nothing is yielded.
 
         The rows of a piece are to be stored before the next is asked for.  The transaction
-        stays open between pieces and has ended when the last one is yielded.
+        stays open between pieces and has ended when the last one is yielded.  Only then is
+        the anchor read, over the same connection: to wait for a second one while holding a
+        first is a deadlock behind a small pooler.  So the earlier pieces have none.
 
         Raises:
             SourceError: the poll failed; the pieces yielded so far stand.
         """
-        facts: Facts | None = None
-        taken = _Taken(request)
+        taken, size = _Taken(request), PieceSize()
         async with self._session.transaction(request.timeout_s) as transaction:
             portal = await transaction.cursor(*self._statement(request))
-            size, anchor = PieceSize(), 0
+            count = _FETCH_KEYS if request.unknown is not None else size.rows
+            fetched = await portal.fetch(count)
+            facts, rows = split_facts(self._guard, fetched)
+            if not accept(facts):
+                return
             while True:
-                count = size.rows if request.unknown is None else _FETCH_KEYS
-                rows = await portal.fetch(count)
-                ended = len(rows) < count
-                if facts is None:
-                    facts, rows = split_facts(self._guard, rows)
-                    if not accept(facts):
-                        return
-                    anchor = await self._anchors.read(facts)
                 fresh = taken.fresh(rows, facts)
                 versions = {(row[0], row[1]): row[6] for row in fresh}
                 wanted = await _wanted(request, fresh)
                 while wanted:
                     found, wanted = await self._bodied(transaction, request, wanted, size)
-                    taken.add(found, versions, facts, anchor, self._clock.now())
+                    taken.add(found, versions, facts, self._clock.now())
                     if taken.full:
-                        yield Piece(facts, anchor, taken.cut(), last=False)
-                if ended:
+                        yield Piece(facts, None, taken.cut(facts, None), last=False)
+                if len(fetched) < count:
                     break
-        yield Piece(facts, anchor, taken.cut(), last=True, seen=taken.seen)
+                count = _FETCH_KEYS if request.unknown is not None else size.rows
+                fetched = rows = await portal.fetch(count)
+        anchor = await read_anchor(self._session, facts)
+        yield Piece(facts, anchor, taken.cut(facts, anchor), last=True, seen=taken.seen)
 
     def _statement(self, request: Request) -> tuple[Any, ...]:
         sql = poll_sql(
@@ -226,7 +213,7 @@ class _Taken:
     def __init__(self, request: Request) -> None:
         self._before = request.seen
         self._filtered = request.horizon is not None
-        self._rows: list[TailRow] = []
+        self._rows: list[tuple[Event, int, int | None, int, int | None]] = []
         self._bytes = 0
         self.seen: dict[Key, int] = {}
 
@@ -243,9 +230,7 @@ class _Taken:
                 fresh.append(row)
         return fresh
 
-    def add(
-        self, rows: Sequence[Any], versions: Mapping[Key, int], facts: Facts, anchor: int, seen_at: int
-    ) -> None:
+    def add(self, rows: Sequence[Any], versions: Mapping[Key, int], facts: Facts, seen_at: int) -> None:
         """Take rows; `versions` says which version of each this poll's snapshot showed."""
         for row in rows:
             event = event_of(row)
@@ -254,16 +239,20 @@ class _Taken:
             # body, was not inserted by this xid.
             first = self._before.get(key, xmin) == xmin == versions[key]
             xid = xid_of(xmin, facts.xmax) if self._filtered and first else None
-            self._rows.append(TailRow(event, xmin, xid, facts.epoch, anchor, seen_at, row[7]))
+            self._rows.append((event, xmin, xid, seen_at, row[7]))
             self._bytes += len(event.body)
 
     @property
     def full(self) -> bool:
         return len(self._rows) >= PIECE_ROWS or self._bytes >= PIECE_BYTES
 
-    def cut(self) -> tuple[TailRow, ...]:
-        rows, self._rows, self._bytes = tuple(self._rows), [], 0
-        return rows
+    def cut(self, facts: Facts, anchor: int | None) -> tuple[TailRow, ...]:
+        """Hand on what was taken since the last cut."""
+        rows, self._rows, self._bytes = self._rows, [], 0
+        return tuple(
+            TailRow(event, xmin, xid, facts.epoch, anchor, seen_at, ingested_at)
+            for event, xmin, xid, seen_at, ingested_at in rows
+        )
 
 
 def poll_sql(table: EventTable, over: Range, shard: Shard, *, filtered: bool, bodies: bool) -> str:

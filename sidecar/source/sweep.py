@@ -39,9 +39,9 @@ class SweepLane:
     """The lane `sweep`; see `core.ports.Lane`.
 
     Args:
-        session: For listings; used by nobody else.
-        poller: Used by nobody else.
-        log: Reads of the comparison; used by nobody else.
+        session: For listings; it may be the poller's and the log's, for the lane uses them
+            in turn, and nobody else does.
+        log: For the reads of a comparison.
         round_s: A full round over all partitions takes at most this.
         scan_timeout_s: Deadline of one statement that reads a whole partition.
     """

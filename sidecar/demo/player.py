@@ -9,7 +9,8 @@ not, an early row's created_at lies up to `Recording.backlog_s(speed)` further i
 than it did; a live window has to be that much wider.
 
 Rows go in as their recorded text and are taken apart by Postgres, so every number, escape
-and code point arrives as it was.  Nothing here orders rows by id.
+and code point arrives as it was.  Nothing here orders rows by id.  A log names each row once; two
+transactions that wrote the same key would wait for each other.
 """
 
 from __future__ import annotations

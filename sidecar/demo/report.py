@@ -78,7 +78,7 @@ def _matrix(outcome: Outcome) -> Table:
     matrix = Table(box=SIMPLE_HEAD, title="verdicts x ledger (executions)", title_justify="left")
     matrix.add_column("sidecar says ↓   ledger says →", no_wrap=True)
     for label in expected:
-        matrix.add_column(label.removeprefix("refused_"), justify="right")
+        matrix.add_column(label.replace("_", "\n"), justify="right", no_wrap=True)
     for verdict in seen:
         cells = [_cell(pairs[ledger, verdict], right=ledger == verdict) for ledger in expected]
         matrix.add_row(Text(verdict, style=colour(verdict)), *cells)

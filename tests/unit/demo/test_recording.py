@@ -41,7 +41,8 @@ def test_whole_keeps_only_executions_that_end_in_time(published: Recording) -> N
     assert cut.span_s <= 60
     rows = {row for each in published.transactions for row in each.rows}
     kept = {row for each in cut.transactions for row in each.rows}
-    assert kept == {row for row in rows if row.execution_id in cut.executions}
+    executions = cut.executions
+    assert kept == {row for row in rows if row.execution_id in executions}
     assert cut.verdicts is not None
     assert cut.verdicts.keys() == cut.executions
     bound = published.began_at + 60_000_000

@@ -61,6 +61,8 @@ class PostgresLog:
         session: Used by nobody else.
         clock: The store's clock, for `began_at`.
         read_limit: Rows; an execution with so many is answered as truncated.
+        scan_timeout_s: Deadline of one count, which may pass over millions of index entries;
+            None: the session's.
     """
 
     def __init__(
@@ -71,12 +73,14 @@ class PostgresLog:
         *,
         read_limit: int = 10_000,
         shard: Shard | None = None,
+        scan_timeout_s: float | None = None,
     ) -> None:
         self.table = table
         self.shard = shard or Shard()
         self.read_limit = read_limit
         self._session = session
         self._clock = clock
+        self._scan_timeout_s = scan_timeout_s
         self._guard = Guard(table.relid)
         self._tree = table.tree
         self._lock = asyncio.Lock()
@@ -128,7 +132,9 @@ class PostgresLog:
             SourceError: the read failed.
         """
         async with self._lock:
-            began_at, facts, rows = await self._settled(self._counting, (low, high, limit), None)
+            began_at, facts, rows = await self._settled(
+                self._counting, (low, high, limit), None, self._scan_timeout_s
+            )
         return Counted(facts, began_at, tuple(Count(row[0], row[1], int(row[5])) for row in rows))
 
     async def ours(self, execution_ids: Sequence[int]) -> list[int]:
@@ -162,22 +168,22 @@ class PostgresLog:
         return _grouped(execution_ids, rows, LogRead(began_at, facts.epoch, anchor), self.read_limit)
 
     async def _settled(
-        self, sql: str, args: tuple[object, ...], max_bytes: int | None
+        self, sql: str, args: tuple[object, ...], max_bytes: int | None, timeout_s: float | None = None
     ) -> tuple[int, Facts, list[Any]]:
         for _ in range(_TREE_TRIES):
             began_at = self._clock.now()
-            facts, rows = await self._statement(sql, args, max_bytes)
+            facts, rows = await self._statement(sql, args, max_bytes, timeout_s)
             known, self._tree = self._tree, facts.tree
             if known == facts.tree:
                 return began_at, facts, rows
         raise SourceUnavailable("the partition tree changes without end", hint="it is tried again")
 
     async def _statement(
-        self, sql: str, args: tuple[object, ...], max_bytes: int | None
+        self, sql: str, args: tuple[object, ...], max_bytes: int | None, timeout_s: float | None
     ) -> tuple[Facts, list[Any]]:
         rows: list[Any] = []
         total, piece_size = 0, PieceSize()
-        async with self._session.transaction() as transaction:
+        async with self._session.transaction(timeout_s) as transaction:
             portal = await transaction.cursor(sql, *args)
             ended = False
             while not ended:

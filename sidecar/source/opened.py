@@ -48,9 +48,20 @@ class LogSource:
         return self._log(self.session(), clock)
 
     def _log(self, session: Session, clock: Clock) -> PostgresLog:
+        options = self.options
         return PostgresLog(
-            session, self.table, clock, read_limit=self.options.read_limit, shard=self.options.shard
+            session,
+            self.table,
+            clock,
+            read_limit=options.read_limit,
+            shard=options.shard,
+            scan_timeout_s=self._scan_timeout_s,
         )
+
+    @property
+    def _scan_timeout_s(self) -> float:
+        """One statement may have to read a whole cold partition, or a great index."""
+        return max(self.options.query_timeout_s, self.options.sweep_round_s)
 
     def lanes(self, store: LaneStore, clock: Clock) -> tuple[WindowLane, WindowLane, SweepLane]:
         """The lanes live, late and sweep."""
@@ -66,8 +77,7 @@ class LogSource:
             self.table,
             store,
             round_s=options.sweep_round_s,
-            # One statement may have to read a whole cold partition.
-            scan_timeout_s=max(options.query_timeout_s, options.sweep_round_s),
+            scan_timeout_s=self._scan_timeout_s,
             shard=options.shard,
         )
         return live, late, sweep

@@ -186,6 +186,8 @@ class _Run:
 
     def stored(self, cursor: Cursor) -> None:
         self.cursors[cursor.lane] = cursor
+        # What was seen belongs to the H before; a poll says anew what it saw.
+        self.seen.pop(cursor.lane, None)
         self.advanced_at.setdefault(cursor.lane, cursor.polled_at)
 
     def polled(self, lane: str, seen: Seen, before: Cursor, facts: Facts) -> None:

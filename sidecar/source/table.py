@@ -24,6 +24,8 @@ OLDEST_SERVER: Final = 140000
 _REQUIRED: Final = ("execution_id", "event_id", "event_type", "created_at")
 _SCHEMA: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
+_VERSION: Final = "select current_setting('server_version_num')::int"
+
 _INSPECT: Final = f"""
 select current_database()::text as database, current_setting('server_version_num')::int as version,
        pg_is_in_recovery() as recovery, n.oid is not null as has_schema,
@@ -95,7 +97,10 @@ async def inspect(session: Session, schema: str = "noetl") -> EventTable:
         SourceUnavailable: the server cannot be reached.
         SourceContractError: it is a standby, too old, lacks the table, or will not let us read.
     """
-    row = (await fetch_alone(session, _INSPECT, (checked_schema(schema),)))[0]
+    name = checked_schema(schema)
+    # First of all: the next statement would not even parse on a server too old for us.
+    _refuse_version((await fetch_alone(session, _VERSION))[0][0])
+    row = (await fetch_alone(session, _INSPECT, (name,)))[0]
     types: dict[str, str] = json.loads(row["columns"] or "{}")
     _refuse(row, types)
     return EventTable(
@@ -110,9 +115,12 @@ async def inspect(session: Session, schema: str = "noetl") -> EventTable:
     )
 
 
-def _refuse(row: Any, types: Mapping[str, str]) -> None:
-    if row["version"] < OLDEST_SERVER:
+def _refuse_version(version: int) -> None:
+    if version < OLDEST_SERVER:
         raise SourceContractError("Postgres is older than 14", hint="follow a server of version 14 or newer")
+
+
+def _refuse(row: Any, types: Mapping[str, str]) -> None:
     if row["recovery"]:
         raise standby()
     if not row["has_schema"]:

@@ -42,7 +42,7 @@ class LaneStore(StoredKeys, Protocol):
 class LaneState:
     """A lane as telemetry sees it, by Postgres's clock in microseconds.
 
-    `caught_up`: the last stored poll left an H (the sweep: every partition has one).
+    `caught_up`: a poll was stored to its end (the sweep: every partition has an H).
     `advanced_at`: when H last advanced, or last had nothing to wait for; None without H.
     """
 
@@ -170,7 +170,7 @@ def advanced(state: LaneState, before: Cursor | None, after: Cursor | None, fact
     does not age.
     """
     if after is None or after.horizon is None:
-        return LaneState(False, facts.server_now, None)
+        return LaneState(True, facts.server_now, None)
     old = before.horizon if before is not None else None
     moved = old is None or after.horizon > old or facts.horizon == facts.xmax
     at = facts.server_now if moved or state.advanced_at is None else state.advanced_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,6 @@ from sidecar.source.body import body_sql
 from sidecar.source.connection import Session
 from sidecar.source.table import inspect
 from tests.support.databases import Database
-from tests.support.rows import line_of
 
 IDS = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -84,16 +84,21 @@ ROWS = st.fixed_dictionaries(
 class _Bodies:
     """Inserts a row and reads its body back, in a transaction that is never committed."""
 
-    def __init__(self, conn: Any, sql: str) -> None:
+    def __init__(self, conn: Any, types: Mapping[str, str]) -> None:
         self._conn = conn
-        self._sql = sql
+        self._types = types
+        self._body = body_sql(types, "l")
 
     async def of(self, row: dict[str, Any]) -> str:
+        values = ", ".join(f"${n}::text::{self._types[column]}" for n, column in enumerate(row, start=1))
         transaction = self._conn.transaction()
         await transaction.start()
         try:
             await self._conn.execute("SET LOCAL TimeZone = 'UTC'")
-            body: str = await self._conn.fetchval(self._sql, line_of(row))
+            body: str = await self._conn.fetchval(
+                f"INSERT INTO noetl.event AS l ({', '.join(row)}) VALUES ({values}) RETURNING {self._body}",
+                *map(str, row.values()),
+            )
             return body
         finally:
             await transaction.rollback()
@@ -107,13 +112,7 @@ async def _opened(pg: Database) -> _Bodies:
         session = Session(pg.dsn, query_timeout_s=10)
         table = await inspect(session)
         await session.close()
-        sql = (
-            "INSERT INTO noetl.event AS l SELECT r.* FROM json_populate_record("
-            'json_populate_record(NULL::noetl.event, \'{"tenant_id":"d","organization_id":"d",'
-            '"schema_version":1,"event_time":"2026-01-01","ingest_time":"2026-01-01"}\'), $1::text::json) r'
-            f" RETURNING {body_sql(table.types, 'l')}"
-        )
-        _bodies[pg.name] = _Bodies(await pg.connect(), sql)
+        _bodies[pg.name] = _Bodies(await pg.connect(statement_cache_size=0), table.types)
     return _bodies[pg.name]
 
 

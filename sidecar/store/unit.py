@@ -171,7 +171,6 @@ class SqliteUnit:
             self._extend(settled.new, settled.result.partition.head_seq, settled.read.began_at)
         if settled.changed:
             self.put_partition(settled.result.partition)
-            self._note_time(settled.read.began_at)
 
     def _extend(self, new: Sequence[Event], through: int, seen_at: int) -> None:
         seq, gseq = through - len(new) + 1, self._gseq + 1

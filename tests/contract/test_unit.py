@@ -317,3 +317,10 @@ async def test_the_clock_starts_above_every_time_in_the_store(backend: Backend) 
         await store.transact(see)
     async with backend.open() as store:
         assert store.clock.now() > future + 10**9
+
+        async def append(unit: SqliteUnit) -> None:
+            unit.append((StoredEvent(1, chain(1)[0], "log", future + 10**10),))
+
+        await store.transact(append)
+    async with backend.open() as store:
+        assert store.clock.now() > future + 10**10

@@ -205,15 +205,16 @@ class HoldUnit:
 
 
 def _counted(partition: Partition, log: ExecutionLog, due: Due | None) -> Partition:
-    """The partition with no more rows seen than there are.
+    """The partition with as many rows seen as there are.
 
-    What a lane delivers again after a restart counts again; a complete log read that began
-    after the last row says how many there are.
+    A lane's count is an estimate: a row that a log read stored first does not count when it is
+    delivered, and one that a lane delivers again after a restart counts again.  A complete
+    log read that began after the last row says how many there are.
     """
     rows_came = due is not None and due.last_row_at is not None and due.last_row_at >= log.read.began_at
     if log.events is None or rows_came:
         return partition
-    return replace(partition, rows_seen=min(partition.rows_seen, max(len(log.events), partition.head_seq)))
+    return replace(partition, rows_seen=len(log.events))
 
 
 def _epoch(logs: Mapping[int, ExecutionLog]) -> str | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -52,7 +54,7 @@ from sidecar.web.listener import Listener, application
 T = TypeVar("T")
 
 STOP_GRACE_S: Final = 1.5
-"""From the signal to the end; a store transaction that runs is waited for."""
+"""From the signal to the end; a store transaction that runs is waited for so long."""
 
 WINDOWS_S: Final = {"5m": 300, "1h": 3600, "24h": 86_400}
 
@@ -67,7 +69,14 @@ def main_run(settings: Settings) -> int:
         SidecarError: what ended it.
     """
     logs.configure(settings.log_level, settings.log_format)
-    return _run(_until_signal(_serve(settings)))
+    # Something that does not answer, a disk for example, must not outlast the grace: SQLite is
+    # whole after any end of its process, and what was not committed is read again.
+    cut_off = threading.Timer(STOP_GRACE_S, os._exit, (0,))
+    cut_off.daemon = True
+    try:
+        return _run(_until_signal(_serve(settings), cut_off.start))
+    finally:
+        cut_off.cancel()
 
 
 def main_verify(
@@ -115,8 +124,12 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-async def _until_signal(work: Coroutine[Any, Any, None]) -> int:
-    """Run `work` until it ends or a signal comes; a signal is a good end."""
+async def _until_signal(work: Coroutine[Any, Any, None], stopping: Callable[[], None]) -> int:
+    """Run `work` until it ends or a signal comes; a signal is a good end.
+
+    Args:
+        stopping: Called when the signal came, before `work` is cancelled.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -126,6 +139,7 @@ async def _until_signal(work: Coroutine[Any, Any, None]) -> int:
     await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if not task.done():
+        stopping()
         task.cancel()
         await asyncio.wait({task})
     if not task.cancelled():
@@ -138,6 +152,7 @@ async def _serve(settings: Settings) -> None:
     instruments = Instruments(Metrics(), Health(), logs.get("sidecar"))
     announce(settings, instruments.log, instruments.metrics)
     listener = Listener(application(instruments.metrics.registry, instruments.health), settings.metrics_bind)
+    instruments.log.info("listening", what="metrics", port=listener.port)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.run(asyncio.Event()))
         if settings.populate is Reading.ON:
@@ -148,18 +163,21 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _follow(settings: Settings, instruments: Instruments) -> None:
-    try:
-        opening = await ChainStore.open(settings.store, synchronous=settings.store_synchronous)
-    except StoreError as error:
-        instruments.metrics.populate("open_failed")
-        if settings.store_failure == "exit":
-            raise
-        instruments.log.warning("store_unusable", reason=str(error), hint=error.hint)
-        instruments.health.mark(NotReady.STORE_UNAVAILABLE)
-        return
-    instruments.metrics.populate("opened")
-    async with opening as store, assembled(settings, store, instruments) as line:
-        await line.run()
+    # The log first: no store is made for a log that cannot be read.
+    async with _source(settings, instruments.log) as source:
+        try:
+            opening = await ChainStore.open(settings.store, synchronous=settings.store_synchronous)
+        except StoreError as error:
+            instruments.metrics.populate("open_failed")
+            if settings.store_failure == "exit":
+                raise
+            instruments.log.warning("store_unusable", reason=str(error), hint=error.hint)
+            instruments.health.mark(NotReady.STORE_UNAVAILABLE)
+            instruments.health.clear(NotReady.STARTING)
+            return
+        instruments.metrics.populate("opened")
+        async with opening as store:
+            await (await _line(settings, store, source, instruments)).run()
 
 
 @asynccontextmanager
@@ -170,19 +188,23 @@ async def assembled(settings: Settings, store: ChainStore, instruments: Instrume
         SourceError: the table cannot be looked up.
     """
     async with _source(settings, instruments.log) as source:
-        feed = _feed(settings, store, source.reader(store.clock))
-        comparator = None
-        if settings.compare is Reading.ON:
-            comparator = Comparator(store, source.reader(store.clock), feed, settings.windows)
-        await store.flag_held()
-        yield Line(
-            source.lanes(store, store.clock),
-            feed,
-            comparator,
-            Gauges(store, settings, instruments.metrics).measure,
-            instruments,
-            tick_s=settings.tick_s,
-        )
+        yield await _line(settings, store, source, instruments)
+
+
+async def _line(settings: Settings, store: ChainStore, source: LogSource, instruments: Instruments) -> Line:
+    feed = _feed(settings, store, source.reader(store.clock))
+    comparator = None
+    if settings.compare is Reading.ON:
+        comparator = Comparator(store, source.reader(store.clock), feed, settings.windows)
+    await store.flag_held()
+    return Line(
+        source.lanes(store, store.clock),
+        feed,
+        comparator,
+        Gauges(store, settings, instruments.metrics).measure,
+        instruments,
+        tick_s=settings.tick_s,
+    )
 
 
 def _feed(settings: Settings, store: ChainStore, log: PostgresLog) -> Feed:
@@ -336,10 +358,11 @@ async def backfilled(settings: Settings) -> tuple[Counter[str], int]:
     done: Counter[str] = Counter()
     rows = 0
     async with AsyncExitStack() as opened:
+        # The log first: no store is made for a log that cannot be read.
+        source = await opened.enter_async_context(_source(settings, logs.get("backfill")))
         store = await opened.enter_async_context(
             ChainStore.open(settings.store, synchronous=settings.store_synchronous)
         )
-        source = await opened.enter_async_context(_source(settings, logs.get("backfill")))
         log = source.reader(store.clock)
         feed = _feed(settings, store, log)
         with progress("backfill", await estimated_rows(log)) as advance:

@@ -1,4 +1,4 @@
-"""What SIGTERM does before a command has a handler of its own.
+"""What SIGTERM, and to `run` Ctrl-C, does before a command has a handler of its own.
 
 As process 1 of a container a program without a handler ignores SIGTERM, and imports take long
 enough to be hit by one.  While nothing but imports has run there is nothing to tidy up, and an
@@ -22,6 +22,8 @@ CUT_SHORT = 128 + signal.SIGTERM
 
 def install() -> None:
     """End on the spot.  To be called before anything else is imported."""
+    if _runs() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _on_the_spot)
     signal.signal(signal.SIGTERM, _on_the_spot)
 
 
@@ -32,7 +34,11 @@ def unwind() -> None:
 
 
 def _on_the_spot(signum: int, frame: FrameType | None) -> None:
-    os._exit(0 if sys.argv[1:2] == ["run"] else CUT_SHORT)
+    os._exit(0 if _runs() else CUT_SHORT)
+
+
+def _runs() -> bool:
+    return sys.argv[1:2] == ["run"]
 
 
 def _unwinding(signum: int, frame: FrameType | None) -> None:

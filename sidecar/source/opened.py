@@ -7,6 +7,8 @@ may need a reader.
 
 from __future__ import annotations
 
+import asyncio
+
 from sidecar.core.ports import Clock
 from sidecar.source.connection import Session
 from sidecar.source.log import PostgresLog
@@ -105,6 +107,5 @@ class LogSource:
         return session
 
     async def close(self) -> None:
-        """Close every connection."""
-        for session in self._sessions:
-            await session.close()
+        """Close every connection, all at once: a server that does not answer is waited for once."""
+        await asyncio.gather(*(session.close() for session in self._sessions))

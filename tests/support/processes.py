@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from pathlib import Path
 
 
 def ended(pid: int, timeout_s: float) -> bool:
@@ -16,3 +17,23 @@ def ended(pid: int, timeout_s: float) -> bool:
         return bool(select.select([handle], [], [], timeout_s)[0])
     finally:
         os.close(handle)
+
+
+def family(pid: int) -> list[int]:
+    """The process and its children, the process first."""
+    children = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[1] == str(pid):
+            children.append(int(folder.name))
+    return [pid, *children]
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Whether the process has a handler of its own for the signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(mask >> (signum - 1) & 1)

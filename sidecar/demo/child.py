@@ -8,13 +8,14 @@ demo ends, in whatever way the demo does.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from sidecar.demo import launch
 from sidecar.errors import SidecarError
@@ -61,6 +62,15 @@ class Sidecar:
             )
         return cls(process, ("127.0.0.1", port), log)
 
+    def published(self) -> list[tuple[int, str]]:
+        """Execution and verdict of every verdict that it wrote to its log so far (not `match`)."""
+        lines = map(_parsed, self.log.read_text("utf-8", "replace").split("\n"))
+        return [
+            (int(line["execution_id"]), str(line["verdict"]))
+            for line in lines
+            if line.get("event") == "verdict"
+        ]
+
     async def died(self) -> SidecarError:
         """Wait until it ends by itself, which it never should, and say how."""
         code = await self._process.wait()
@@ -90,6 +100,15 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    """A line of the log; nothing when it is torn or no object."""
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _tail(log: Path) -> str:

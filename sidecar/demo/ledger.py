@@ -25,6 +25,8 @@ from sidecar.errors import invariant
 
 MATCH: Final = "match"
 UNJUDGED: Final = "unjudged"
+HARMLESS: Final = frozenset({MATCH, "pending_visibility", "pending_stale", "pending_settle"})
+"""What may be said on the way of an execution that matches in the end: not knowing yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +71,20 @@ class Miscounted:
 class Agreement:
     """Verdicts against the ledger.
 
-    `missing`: entries without their verdict.  `extra`: verdicts without an entry.
+    `missing`: entries without their verdict.  `extra`: verdicts without an entry.  `taken_back`:
+    verdicts published on the way of an execution that had to match.
     """
 
     entries: int
     missing: tuple[Found, ...]
     extra: tuple[Found, ...]
     miscounted: tuple[Miscounted, ...]
+    taken_back: tuple[Found, ...] = ()
 
     @property
     def holds(self) -> bool:
         """Whether both directions agree.  An empty ledger announces nothing and proves nothing."""
-        return self.entries > 0 and not (self.missing or self.extra or self.miscounted)
+        return self.entries > 0 and not (self.missing or self.extra or self.miscounted or self.taken_back)
 
 
 class Ledger:
@@ -121,13 +125,17 @@ class Ledger:
 
 
 def agreement(
-    entries: Mapping[int, Entry], verdicts: Mapping[int, str | None], divergences: Mapping[str, int]
+    entries: Mapping[int, Entry],
+    verdicts: Mapping[int, str | None],
+    divergences: Mapping[str, int],
+    published: Iterable[tuple[int, str]] = (),
 ) -> Agreement:
     """Compare what was announced with what was found, in both directions.
 
     Args:
         verdicts: The latest verdict of every execution that is known to the sidecar.
         divergences: How often each kind was counted since the start; zeros may be left out.
+        published: Execution and verdict of everything that was said since the start.
     """
     missing = tuple(
         Found(entry.execution_id, entry.verdict, seen, entry.fault)
@@ -145,7 +153,18 @@ def agreement(
         for kind in sorted(announced.keys() | divergences.keys())
         if announced[kind] != divergences.get(kind, 0)
     )
-    return Agreement(len(entries), missing, extra, miscounted)
+    return Agreement(len(entries), missing, extra, miscounted, _taken_back(entries, published))
+
+
+def _taken_back(entries: Mapping[int, Entry], published: Iterable[tuple[int, str]]) -> tuple[Found, ...]:
+    said = {
+        (execution, verdict)
+        for execution, verdict in published
+        if verdict not in HARMLESS and execution in entries and entries[execution].verdict == MATCH
+    }
+    return tuple(
+        Found(execution, MATCH, verdict, entries[execution].fault) for execution, verdict in sorted(said)
+    )
 
 
 def _line(entry: Entry) -> str:

@@ -16,32 +16,28 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-import asyncpg
-
-from sidecar.demo import faults, recording, report
+from sidecar.demo import faults, report
 from sidecar.demo.child import Sidecar
-from sidecar.demo.copies import Mint, Row, template
-from sidecar.demo.ddl import event_table, reader_role
-from sidecar.demo.driver import translated
-from sidecar.demo.ledger import Entry, Ledger, agreement
+from sidecar.demo.copies import Mint
+from sidecar.demo.ledger import Ledger, agreement
 from sidecar.demo.player import PlayReport, Progress, play
 from sidecar.demo.postgres import EmbeddedPostgres
+from sidecar.demo.program import READER, Program, announce, prepare, program
 from sidecar.demo.recording import Recording
 from sidecar.demo.scene import GATES, Outcome, Playing, Scene, Windows
 from sidecar.demo.screen import Screen, screen
 from sidecar.demo.stage import Stage
 from sidecar.demo.watch import Look, Observer, Writes
-from sidecar.errors import ConfigError, SourceUnavailable
+from sidecar.errors import SourceUnavailable
 
 T = TypeVar("T")
 
 SECONDS: Final = 15.0
 WRITERS: Final = 6
 """Connections a recording."""
-READER: Final = "noetl_chain_reader"
 QUIET_S: Final = 3.0
 """Longer than settle: what was judged once more since would have shown itself."""
 PATIENCE_S: Final = 30.0
@@ -67,18 +63,10 @@ def main_demo(*, seconds: float | None, speed: float, keep: bool, as_json: bool)
     began = time.monotonic()
     seconds = SECONDS if seconds is None else seconds
     with ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(_program, seconds * speed)  # while the server starts
+        loading = pool.submit(program, seconds * speed)  # while the server starts
         with EmbeddedPostgres.start() as server, screen(as_json=as_json) as shown:
             demo = _Demo(server, shown, loading.result(), began, seconds, speed)
             return asyncio.run(demo.run(keep=keep, as_json=as_json))
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What is played, and the rows of which planted executions are made."""
-
-    recordings: list[Recording]
-    template: tuple[Row, ...]
 
 
 class _Demo:
@@ -88,15 +76,15 @@ class _Demo:
         self,
         server: EmbeddedPostgres,
         shown: Screen,
-        program: Program,
+        played: Program,
         began: float,
         seconds: float,
         speed: float,
     ) -> None:
         self._server = server
         self._screen = shown
-        self._recordings = program.recordings
-        self._template = program.template
+        self._recordings = played.recordings
+        self._template = played.template
         self._seconds = seconds
         self._speed = speed
         self._began = began
@@ -125,7 +113,7 @@ class _Demo:
 
     async def _run(self, *, keep: bool, as_json: bool) -> int:
         self._folder.mkdir()
-        await _prepare(self._server.dsn())
+        await prepare(self._server.dsn())
         async with self._sidecar() as sidecar:
             outcome = await self._unless_stopped(sidecar, self._play_and_judge(sidecar))
             if outcome is None:
@@ -183,9 +171,9 @@ class _Demo:
                 looking = group.create_task(observer.run())
                 showing = group.create_task(self._show_all(observer, ledger))
                 await _ready(observer)
-                _announce(ledger, self._recordings)
+                announce(ledger, self._recordings)
                 await self._write(observer, ledger)
-                outcome = await self._judge(observer, ledger)
+                outcome = await self._judge(observer, ledger, sidecar)
                 looking.cancel()
                 showing.cancel()
             return outcome
@@ -242,25 +230,29 @@ class _Demo:
 
         return note
 
-    async def _judge(self, observer: Observer, ledger: Ledger) -> Outcome:
+    async def _judge(self, observer: Observer, ledger: Ledger, sidecar: Sidecar) -> Outcome:
         """Wait until nothing is left to judge and nothing moves, or patience ends."""
         self._phase("judging")
         quiet_since: float | None = None
         patience = time.monotonic() + PATIENCE_S
         while True:
+            looks = observer.looks
             look = await observer.next(patience - time.monotonic())
             now = time.monotonic()
             result = agreement(ledger.entries, look.verdicts, look.divergences)
-            calm = result.holds and look.numbers_hold and not look.due and not look.behind
+            fresh = observer.looks > looks
+            calm = fresh and result.holds and look.numbers_hold and not look.due and not look.behind
             quiet_since = (quiet_since or now) if calm else None
             settled = quiet_since is not None and now - quiet_since >= QUIET_S
             if settled or now > patience:
                 break
         self._phase("done")
         self._show(look, ledger)
+        published = sidecar.published()
         return Outcome(
             scene=self._scene,
-            agreement=result,
+            agreement=agreement(ledger.entries, look.verdicts, look.divergences, published),
+            published=len(published),
             settled=settled,
             lag_max_s=self._lag_max,
             horizon_age_max_s=self._age_max,
@@ -288,46 +280,10 @@ class _Demo:
         await self._unless_stopped(sidecar, asyncio.Event().wait())
 
 
-def _program(recorded_s: float) -> Program:
-    """What is whole within the time; a recording with nothing whole is left out.
-
-    Raises:
-        ConfigError: nothing at all is.
-    """
-    loaded = [recording.bundled(name) for name in recording.BUNDLED]
-    cut = [recording.whole(each, recorded_s) for each in loaded]
-    recordings = [each for each in cut if each.transactions]
-    if not recordings:
-        raise ConfigError(
-            f"no execution is complete within {recorded_s:g} recorded seconds", hint="play longer, or faster"
-        )
-    return Program(recordings, template(loaded[0]))
-
-
-async def _prepare(dsn: str) -> None:
-    """The event table, the role that reads it, and the partition that will be dropped."""
-    with translated("the demo's database could not be made"):
-        connection = await asyncpg.connect(dsn)
-        try:
-            await connection.execute(event_table())
-            await connection.execute(reader_role(READER))
-            await faults.prepare(connection)
-        finally:
-            await connection.close()
-
-
 async def _ready(observer: Observer) -> None:
     await observer.next(READY_S)
     if not observer.looks:
         raise SourceUnavailable(f"the sidecar did not answer within {READY_S:.0f} s")
-
-
-def _announce(ledger: Ledger, recordings: list[Recording]) -> None:
-    ledger.announce(
-        Entry(execution, verdict, each.name)
-        for each in recordings
-        for execution, verdict in (each.verdicts or {}).items()
-    )
 
 
 @contextmanager

@@ -60,6 +60,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "coverage_holds": look.numbers_hold,
         "missing": [_found(found) for found in agreement.missing],
         "extra": [_found(found) for found in agreement.extra],
+        "taken_back": [_found(found) for found in agreement.taken_back],
+        "published": outcome.published,
         "miscounted": [
             {"kind": each.kind, "expected": each.expected, "seen": each.seen} for each in agreement.miscounted
         ],
@@ -115,6 +117,9 @@ def _disagreements(outcome: Outcome) -> list[Text]:
     lines = [Text(f"  {each}", style="red") for each in map(_told, found[:SHOWN_MAX])]
     if len(found) > SHOWN_MAX:
         lines.append(Text(f"  and {len(found) - SHOWN_MAX} more", style="red"))
+    lines += [
+        Text(f"  on the way: {each}", style="red") for each in map(_told, agreement.taken_back[:SHOWN_MAX])
+    ]
     lines += [
         Text(f"  divergences of kind {each.kind}: ledger {each.expected}, sidecar {each.seen}", style="red")
         for each in agreement.miscounted

@@ -87,10 +87,15 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the demo ended.  `settled`: the work list was empty and nothing moved any more."""
+    """How the demo ended.
+
+    `published`: how many verdicts other than `match` were said on the way.  `settled`: the
+    work list was empty and nothing moved any more.
+    """
 
     scene: Scene
     agreement: Agreement
+    published: int
     settled: bool
     lag_max_s: float
     horizon_age_max_s: float

@@ -88,7 +88,7 @@ class _Terminal:
         self._live.stop()
 
     def show(self, scene: Scene) -> None:
-        self._live.update(view.view(scene), refresh=True)
+        self._live.update(view.view(scene, self._console.height), refresh=True)
 
     def end(self, result: RenderableType) -> None:
         self._live.stop()

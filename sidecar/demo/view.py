@@ -21,19 +21,21 @@ from sidecar.demo.scene import GATES, Planted, Scene
 from sidecar.demo.watch import LANES
 
 BAR: Final = 22
+FULL_LINES: Final = 36
+BARS_LINES: Final = 10
 NEVER: Final = "n/a"
 _COLOURS: Final = {MATCH: "green", UNJUDGED: "bright_black", "divergent": "red", "second_writer": "red"}
 
 
-def view(scene: Scene) -> RenderableType:
-    """The whole screen."""
-    return Group(
-        _head(scene),
-        _numbers(scene),
-        _side_by_side(_lanes(scene), _verdicts(scene)),
-        faults(scene),
-        _playing(scene),
-    )
+def view(scene: Scene, height: int = FULL_LINES) -> RenderableType:
+    """The whole screen; on one of few lines the two numbers and the faults stay to the last."""
+    parts: list[RenderableType] = [_numbers(scene), faults(scene)]
+    if height >= FULL_LINES - BARS_LINES:
+        parts.insert(0, _head(scene))
+    if height >= FULL_LINES:
+        parts.insert(2, _side_by_side(_lanes(scene), _verdicts(scene)))
+        parts.append(_playing(scene))
+    return Group(*parts)
 
 
 def line(scene: Scene) -> str:

@@ -68,7 +68,8 @@ def test_a_short_demo_agrees_in_both_directions(temporary: Path) -> None:
     assert process.returncode == 0, f"{out}\n{err}"
     told = json.loads(out)
     assert told["agrees"] is told["settled"] is True
-    assert told["missing"] == told["extra"] == told["miscounted"] == []
+    assert told["missing"] == told["extra"] == told["miscounted"] == told["taken_back"] == []
+    assert told["published"] >= len(FAULTS) - 3  # three faults end in a match; the log was really read
     assert {each["fault"] for each in told["faults"]} == {fault.name for fault in FAULTS}
     assert all(each["seen"] == each["expected"] for each in told["faults"])
     assert all(type(each["execution_id"]) is str for each in told["faults"])
@@ -115,3 +116,13 @@ def test_a_time_in_which_nothing_is_whole_is_refused(temporary: Path) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 2
     assert "play longer" in err
+
+
+@pytest.mark.torture
+def test_the_three_recordings_whole(temporary: Path) -> None:
+    process = started(temporary, "--seconds", "27", "--json")
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, f"{out}\n{err}"
+    told = json.loads(out)
+    assert sum(each["executions"] for each in told["played"]) == 231 + 155 + 214
+    assert sum(each["rows"] for each in told["played"]) == 11367 + 7659 + 12792

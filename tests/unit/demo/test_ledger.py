@@ -60,6 +60,18 @@ def test_a_divergence_too_many_or_too_few_contradicts(counted: dict[str, int]) -
     assert len(result.miscounted) == 1
 
 
+@pytest.mark.parametrize("verdict", ["divergent", "refused_dangling_prev", "unservable", "error"])
+def test_a_verdict_taken_back_on_the_way_contradicts(verdict: str) -> None:
+    result = agreement(ENTRIES, SEEN, COUNTED, [(1, verdict), (1, verdict), (1, "match")])
+    assert not result.holds
+    assert result.taken_back == (Found(1, "match", verdict),)
+
+
+def test_not_knowing_yet_accuses_nobody() -> None:
+    said = [(1, "pending_visibility"), (1, "pending_settle"), (2, "refused_multiple_roots"), (9, "error")]
+    assert agreement(ENTRIES, SEEN, COUNTED, said).holds
+
+
 def test_a_miscount_names_both_numbers() -> None:
     assert agreement(ENTRIES, SEEN, {}).miscounted == (Miscounted("payload", 1, 0),)
 

@@ -46,7 +46,8 @@ def drawn(thing: RenderableType, width: int = 110) -> str:
 
 def outcome(look: Look) -> Outcome:
     scene = replace(SCENE, look=look, entries=ENTRIES)
-    return Outcome(scene, agreement(ENTRIES, look.verdicts, look.divergences), True, 0.5, 2.0, 0.1, 9, 20.0)
+    result = agreement(ENTRIES, look.verdicts, look.divergences)
+    return Outcome(scene, result, 4, True, 0.5, 2.0, 0.1, 9, 20.0)
 
 
 def test_divergences_never_stand_without_coverage() -> None:
@@ -77,6 +78,14 @@ def test_the_windows_and_the_gates_are_on_the_screen() -> None:
 def test_every_width_can_be_drawn(width: int) -> None:
     assert drawn(view.view(replace(SCENE, look=BUSY, entries=ENTRIES)), width)
     assert drawn(report.table(outcome(BUSY)), width)
+
+
+@pytest.mark.parametrize(("height", "lines_max"), [(24, 24), (30, 30), (50, 50)])
+def test_a_low_screen_keeps_the_numbers_and_the_faults(height: int, lines_max: int) -> None:
+    text = drawn(view.view(replace(SCENE, look=BUSY, entries=ENTRIES), height), 100)
+    assert len(text.splitlines()) <= lines_max
+    assert "33.3 %" in text
+    assert "a pruned partition" in text
 
 
 def test_a_fault_is_ticked_only_when_the_sidecar_names_it() -> None:

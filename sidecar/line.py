@@ -105,7 +105,7 @@ class Line:
         self._health = instruments.health
         self._log = instruments.log
         self._tick_s = tick_s
-        self._troubled: set[str] = set()
+        self._troubled: dict[str, NotReady] = {}
         self.first_poll = asyncio.Event()
         """Set when the first batch with its cursor is stored."""
         self.progress = Progress()
@@ -214,17 +214,17 @@ class Line:
     def _trouble(self, name: str, reason: NotReady, error: SourceError | StoreFull | StoreBusy) -> None:
         if name not in self._troubled:
             self._log.warning("loop_paused", loop=name, reason=str(error), hint=error.hint)
-        self._troubled.add(name)
-        self._health.mark(reason)
-        self._metrics.paused(reason is NotReady.PAUSED)
+        self._troubled[name] = reason
+        self._show_troubles()
 
     def _well(self, name: str) -> None:
         self._health.ticked(name)
-        if name not in self._troubled:
-            return
-        self._troubled.discard(name)
-        self._log.info("loop_resumed", loop=name)
-        if not self._troubled:
-            self._health.clear(NotReady.SOURCE_UNAVAILABLE)
-            self._health.clear(NotReady.PAUSED)
-            self._metrics.paused(False)
+        if self._troubled.pop(name, None) is not None:
+            self._log.info("loop_resumed", loop=name)
+            self._show_troubles()
+
+    def _show_troubles(self) -> None:
+        standing = set(self._troubled.values())
+        for reason in (NotReady.SOURCE_UNAVAILABLE, NotReady.PAUSED):
+            self._health.mark(reason, reason in standing)
+        self._metrics.paused(NotReady.PAUSED in standing)

@@ -10,17 +10,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from sidecar.demo.postgres import EmbeddedPostgres
 from tests.conftest import StartServer
 from tests.support.databases import Database
-from tests.support.processes import family
+from tests.support.processes import standing_still
 from tests.support.rows import chain_rows
 from tests.support.running import Running, intact, stored_rows
 
@@ -117,26 +116,13 @@ async def test_stop_under_load_and_nothing_is_lost(pg: Database, tmp_path: Path)
         await sidecar.stores(rows)
 
 
-@contextmanager
-def _stopped(server: EmbeddedPostgres) -> Iterator[None]:
-    """The server and every backend stand still: sockets stay open and nobody answers."""
-    assert server.pid is not None
-    pids = family(server.pid)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in reversed(pids):
-            os.kill(pid, signal.SIGCONT)
-
-
 async def test_stop_while_postgres_does_not_answer(pg_server: StartServer, tmp_path: Path) -> None:
     server = await pg_server()
     await Database(server.dsn(), "postgres").insert(chain_rows(1, [1, 2, 3]))
     async with Running.start(server.dsn(), tmp_path / "chain.db") as sidecar:
         await sidecar.until("/readyz", lambda text: text == "ready\n")
-        with _stopped(server):
+        assert server.pid is not None
+        with standing_still(server.pid):
             await asyncio.sleep(0.5)  # every lane now waits for an answer
             await _ends(sidecar, signal.SIGTERM)
     assert stored_rows(tmp_path / "chain.db") == 3

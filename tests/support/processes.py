@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -30,6 +33,20 @@ def family(pid: int) -> list[int]:
         if fields[1] == str(pid):
             children.append(int(folder.name))
     return [pid, *children]
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """A server and every child of it stand still: sockets stay open and nobody answers."""
+    pids = family(pid)
+    for each in pids:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in reversed(pids):
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGCONT)
 
 
 def catches(pid: int, signum: int) -> bool:

@@ -80,7 +80,9 @@ def test_numbers_are_decimal_text(given: str, printed: str) -> None:
 
 
 def test_keys_of_jsonb_stand_by_length_then_by_bytes_and_the_last_of_equals_stays() -> None:
-    assert jsonb_text('{"bb":1,"é":2,"a":3,"b":4,"a":5}') == '{"a": 5, "b": 4, "bb": 1, "é": 2}'
+    assert jsonb_text('{"aaa":0,"bb":1,"é":2,"a":3,"b":4,"a":5}') == (
+        '{"a": 5, "b": 4, "bb": 1, "é": 2, "aaa": 0}'
+    )
 
 
 def test_strings_are_escaped_as_postgres_escapes_them() -> None:

@@ -73,7 +73,7 @@ class StoreCorrupt(StoreError):
 
 
 class Invalid(StoreError):
-    """A call's argument is not a chain event (bad id, write-once key taken).  Nothing was written."""
+    """A call's argument is not a chain event (bad id, write-once key taken).  No event was written."""
 
 
 class NotHead(StoreError):
@@ -86,6 +86,30 @@ class NotHead(StoreError):
         super().__init__(f"append names predecessor {got}, the head is {expected}")
         self.expected = expected
         self.got = got
+
+
+class GapAt(StoreError):
+    """A chain names an event that is not stored.  `missing` is its id; nothing was changed."""
+
+    def __init__(self, execution_id: int, missing: int) -> None:
+        super().__init__(f"execution {execution_id}: event {missing} is missing")
+        self.execution_id = execution_id
+        self.missing = missing
+
+
+class Forked(StoreError):
+    """A replicated event meets another one under its key or in its place.  What stood there stays.
+
+    `first` is the id that is stored, `second` the one that came (the same id: other content,
+    or another place); `prev` is the predecessor that the second one names.
+    """
+
+    def __init__(self, execution_id: int, prev: int | None, first: int, second: int) -> None:
+        super().__init__(f"execution {execution_id}: after {prev} stands {first}, replicated was {second}")
+        self.execution_id = execution_id
+        self.prev = prev
+        self.first = first
+        self.second = second
 
 
 class InvariantError(SidecarError):

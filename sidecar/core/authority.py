@@ -3,8 +3,9 @@
 "Cannot answer" is a reason, never an empty list; an empty list means that the log was read
 and held nothing.  A failed call must leave no authority that was not there before.
 
-This module holds the record of one partition and the truth table of spec 2.6.  What a
-populate or an extension changes in the record stands in `populate` and `intake`.
+This module holds the record of one partition, the truth table of spec 2.6, and what the
+per-event calls change in the record.  What a populate or an extension changes in it stands in
+`populate` and `intake`.
 """
 
 from __future__ import annotations
@@ -190,3 +191,38 @@ def labelled(partition: Partition, label: str, at: int) -> Partition:
     if partition.label is not None:
         return partition
     return replace(revoked(partition, label, at), label=label, labelled_at=at)
+
+
+def placed(partition: Partition, event: Event, exec_seq: int, now: int) -> Partition:
+    """The record after `event` was put at `exec_seq`; it claims nothing more than before.
+
+    The head moves only forward, so that a late row of a replica leaves it.  The anchor spoke of
+    the old head.  Source: spec 2.3.
+    """
+    after = replace(
+        partition,
+        parent_execution_id=event.parent_execution_id if exec_seq == 1 else partition.parent_execution_id,
+        terminal=partition.terminal or event.is_terminal,
+        last_change_at=now,
+    )
+    if exec_seq <= partition.head_seq:
+        return after
+    return replace(after, head_seq=exec_seq, head_event_id=event.event_id, head_anchor=None, head_epoch=None)
+
+
+def advanced(current: Watermark | None, through: int) -> Watermark:
+    """The marker of the per-event path: it ends at `through`.
+
+    It begins where it began; an empty one names no sequence to begin at.  Source: spec 2.4.
+    """
+    return Watermark((current.first if current else 0) or through, through)
+
+
+def widened(current: Watermark | None, exec_seq: int) -> Watermark:
+    """The marker of the replicated path: it takes `exec_seq` in, in either direction.
+
+    Source: spec 2.4.
+    """
+    if current is None or not current.first:
+        return Watermark(exec_seq, exec_seq)
+    return Watermark(min(current.first, exec_seq), max(current.through, exec_seq))

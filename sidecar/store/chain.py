@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sidecar.core.authority import Partition, StoredEvent, revoked
-from sidecar.core.event import Event, is_id
+from sidecar.core.authority import StoredEvent, revoked
+from sidecar.core.event import Event
 from sidecar.core.populate import LogRead, Outcome
 from sidecar.core.ports import ExecutionLog
-from sidecar.errors import Invalid, NotHead
+from sidecar.errors import Invalid
+from sidecar.store import cursors, events
+from sidecar.store.checked import check_event, check_id, check_sequence, check_text
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import Connection, Synchronous, open_writer
 from sidecar.store.format import Marker, gate, initialise
@@ -33,7 +34,6 @@ FLAG_HELD: Final = (
     "UPDATE due SET reread = ? WHERE reread IS NULL"
     " AND execution_id IN (SELECT execution_id FROM partition WHERE held > 0)"
 )
-_SURROGATES: Final = frozenset(map(chr, range(0xD800, 0xE000)))
 
 
 class ChainStore(StoreReader):
@@ -116,7 +116,7 @@ class ChainStore(StoreReader):
         Source: spec 2.8.
         """
         rows = tuple(events)
-        _check_id(execution_id, "execution_id")
+        check_id(execution_id, "execution_id")
         for event in rows:
             check_event(event)
             if event.execution_id != execution_id:
@@ -141,18 +141,82 @@ class ChainStore(StoreReader):
         Source: spec 2.3.
         """
         check_event(event)
+        return await self.transact(lambda unit: events.append(unit, event, self._clock.now()))
 
-        async def work(unit: SqliteUnit) -> int:
-            found = await unit.partitions((event.execution_id,))
-            partition = found.get(event.execution_id) or Partition(event.execution_id)
-            if partition.head_event_id != event.prev_event_id:
-                raise NotHead(partition.head_event_id, event.prev_event_id)
-            after = _with_head(partition, event, self._clock.now())
-            unit.append((StoredEvent(after.head_seq, event, "append", after.last_change_at),))
-            unit.put_partition(after)
-            return after.head_seq
+    async def populate(self, event: Event) -> int:
+        """Append one event and mark the partition; no coverage is written, so it is not served.
 
-        return await self.transact(work)
+        Returns:
+            The event's exec_seq.
+
+        Raises:
+            NotHead, Invalid: refused.  A partition that claimed nothing still does; one that
+                did now claims one event more than it holds, which refuses its guarded read.
+                A bad argument wrote nothing.
+            StoreError: nothing was written.
+
+        Source: spec 2.4.
+        """
+        check_event(event)
+        return _accepted(await self.transact(lambda unit: events.populate(unit, event, self._clock.now())))
+
+    async def populate_replicated(self, event: Event, exec_seq: int) -> int:
+        """As `populate`, for an event whose place is given; the marker takes it in.
+
+        Raises:
+            Forked, Invalid: refused, as for `populate`.
+        """
+        check_event(event)
+        check_sequence(exec_seq, "exec_seq", least=1)
+        answer = await self.transact(
+            lambda unit: events.populate_replicated(unit, event, exec_seq, self._clock.now())
+        )
+        return _accepted(answer)
+
+    async def apply_replicated(self, event: Event, exec_seq: int) -> None:
+        """Put an event at its place, whatever the head is; the same one again changes nothing.
+
+        Not interchangeable with `append`: nothing here asks whether the predecessor is stored.
+
+        Raises:
+            Forked: another event has its key or its place; nothing was written.
+            Invalid: the event or the place is not usable; nothing was written.
+
+        Source: spec 2.3.
+        """
+        check_event(event)
+        check_sequence(exec_seq, "exec_seq", least=1)
+
+        async def work(unit: SqliteUnit) -> None:
+            now = self._clock.now()
+            for clash in await events.apply(unit, (StoredEvent(exec_seq, event, "replicated", now),), now):
+                raise clash.error
+
+        await self.transact(work)
+
+    async def load_apply_cursor(self, shard: int) -> int:
+        """How far `shard` was applied, in the store's append sequence; 0 when never.
+
+        Raises:
+            StoreCorrupt, StoreError: it cannot be read; it is not taken for 0.
+
+        Source: spec 6.1.
+        """
+        check_sequence(shard, "shard", least=0)
+        return cursors.sequence_of(await self.query(cursors.LOAD, (shard,)))
+
+    async def advance_apply_cursor(self, shard: int, seq: int) -> int:
+        """Move the cursor forward; a sequence that is not ahead of it writes nothing.
+
+        Returns:
+            Where it stands afterwards.
+
+        Raises:
+            StoreCorrupt, StoreError: it cannot be read; nothing was written.
+        """
+        check_sequence(shard, "shard", least=0)
+        check_sequence(seq, "seq", least=0)
+        return await self.transact(lambda unit: cursors.advance(unit, shard, seq))
 
     async def revoke(self, execution_id: int, reason: str) -> bool:
         """Withdraw coverage; events and watermark stay as evidence.
@@ -162,8 +226,8 @@ class ChainStore(StoreReader):
 
         Source: spec 2.9.
         """
-        _check_id(execution_id, "execution_id")
-        _check_text(reason, "reason")
+        check_id(execution_id, "execution_id")
+        check_text(reason, "reason")
 
         async def work(unit: SqliteUnit) -> bool:
             partition = (await unit.partitions((execution_id,))).get(execution_id)
@@ -174,46 +238,10 @@ class ChainStore(StoreReader):
         return await self.transact(work)
 
 
-def _with_head(partition: Partition, event: Event, now: int) -> Partition:
-    # The anchor spoke of the old head.
-    return replace(
-        partition,
-        parent_execution_id=partition.parent_execution_id
-        if partition.head_seq
-        else event.parent_execution_id,
-        head_seq=partition.head_seq + 1,
-        head_event_id=event.event_id,
-        head_anchor=None,
-        head_epoch=None,
-        terminal=partition.terminal or event.is_terminal,
-        last_change_at=now,
-    )
-
-
-def check_event(event: Event) -> None:
-    """Refuse what the chain cannot hold exactly.
-
-    Raises:
-        Invalid: an id is no 64-bit integer, or a text is no Unicode.
-    """
-    _check_id(event.execution_id, "execution_id")
-    _check_id(event.event_id, "event_id")
-    if event.prev_event_id is not None:
-        _check_id(event.prev_event_id, "prev_event_id")
-    if event.parent_execution_id is not None:
-        _check_id(event.parent_execution_id, "parent_execution_id")
-    _check_text(event.event_type, "event_type")
-    _check_text(event.body, "body")
-
-
-def _check_id(value: object, name: str) -> None:
-    if not is_id(value):
-        raise Invalid(f"{name} is no 64-bit integer")
-
-
-def _check_text(value: object, name: str) -> None:
-    if not isinstance(value, str) or not (value.isascii() or _SURROGATES.isdisjoint(value)):
-        raise Invalid(f"{name} is no Unicode text")
+def _accepted(answer: int | events.Refusal) -> int:
+    if isinstance(answer, int):
+        return answer
+    raise answer
 
 
 async def _opened(url: str, synchronous: Synchronous, busy_timeout_ms: int) -> ChainStore:

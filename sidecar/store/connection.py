@@ -9,19 +9,23 @@ commit each later statement by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import aiosqlite
 
-from sidecar.errors import StoreError, broken
+from sidecar.errors import Forked, Invalid, NotHead, StoreError, broken
 from sidecar.store.failure import sqlite_errors
 from sidecar.store.format import uri
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Synchronous = Literal["normal", "full"]
+
+REFUSALS: Final = (Invalid, NotHead, Forked)
+"""What a savepoint goes back from: the event was refused, the engine is well."""
 
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _CACHE_KIB: Final = 32 * 1024
@@ -113,6 +117,26 @@ class Connection:
         except BaseException as error:
             self._failure = error
             raise
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """A part of the hold that may be refused; a refusal takes back this part alone.
+
+        Raises:
+            Invalid, NotHead, Forked: this part was taken back, the hold goes on.
+            StoreError: the engine failed; the hold is spoilt, as SQLite may have rolled back.
+        """
+        await self.rows("SAVEPOINT part")
+        try:
+            yield
+        except REFUSALS as refusal:
+            # A broken constraint undoes its own statement and leaves the transaction whole.
+            if self._failure is refusal:
+                self._failure = None
+            await self.rows("ROLLBACK TO part")
+            await self.rows("RELEASE part")
+            raise
+        await self.rows("RELEASE part")
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -26,7 +26,8 @@ from sidecar.core.due import Due
 from sidecar.core.event import ID_MAX, ID_MIN, Event
 from sidecar.core.horizon import Cursor
 from sidecar.core.ports import EpochSpan, Key
-from sidecar.errors import StoreError, StoreFormatError
+from sidecar.core.walk import Gap, Revisited, Walked, is_complete, walk
+from sidecar.errors import GapAt, Invalid, StoreError, StoreFormatError
 from sidecar.store import reads
 from sidecar.store.connection import Connection, Row, finished, open_reader
 from sidecar.store.format import Marker, gate
@@ -77,6 +78,62 @@ class StoreReader:
     async def chains(self, execution_ids: Collection[int]) -> dict[int, tuple[StoredEvent, ...]]:
         """The raw rows of those executions that have any, in one statement."""
         return await self._point(lambda: reads.chains(self._points, execution_ids))
+
+    async def get(self, execution_id: int, event_id: int) -> StoredEvent | None:
+        """The stored row of one event, None when there is none."""
+        key = (execution_id, event_id)
+        return (await self._point(lambda: reads.find(self._points, (key,)))).get(key)
+
+    async def parent_of(self, event: Event) -> StoredEvent | None:
+        """The row that `event` names as its predecessor; None at the root.
+
+        Raises:
+            GapAt: it is not stored.  Source: spec 2.3.
+        """
+        if event.prev_event_id is None:
+            return None
+        parent = await self.get(event.execution_id, event.prev_event_id)
+        if parent is None:
+            raise GapAt(event.execution_id, event.prev_event_id)
+        return parent
+
+    async def parent_execution_of(self, execution_id: int) -> int | None:
+        """The execution that started this one, as its first stored row says; one hop."""
+        found = await self._point(lambda: reads.first(self._points, execution_id))
+        return None if found is None else found.event.parent_execution_id
+
+    async def walk_from_head(self, execution_id: int) -> tuple[StoredEvent, ...]:
+        """The chain by its links, newest first; empty without a head.
+
+        Raises:
+            GapAt: an event that is named is not stored, the head itself included.
+            Invalid: the links lead back to an event that was passed.
+
+        Source: spec 2.3.
+        """
+        match walk(*await self._whole(execution_id)):
+            case Walked(rows):
+                return rows
+            case Gap(missing):
+                raise GapAt(execution_id, missing)
+            case Revisited(event_id):
+                raise Invalid(f"the links of execution {execution_id} lead back to event {event_id}")
+
+    async def chain_is_complete(self, execution_id: int) -> bool:
+        """Whether the walk from the head meets as many rows as the highest sequence says.
+
+        Behind is not broken: a contiguous prefix is complete, as is an unknown execution.
+        A missing beginning is not seen.  Source: spec 2.3.
+        """
+        return is_complete(*await self._whole(execution_id))
+
+    async def _whole(self, execution_id: int) -> tuple[Partition | None, tuple[StoredEvent, ...]]:
+        async def read() -> tuple[Partition | None, tuple[StoredEvent, ...]]:
+            partitions = await reads.partitions(self._points, (execution_id,))
+            chains = await reads.chains(self._points, (execution_id,))
+            return partitions.get(execution_id), chains.get(execution_id, ())
+
+        return await self._point(read)
 
     async def partition(self, execution_id: int) -> Partition | None:
         """The record, None when the store has never heard of the execution."""

@@ -44,6 +44,12 @@ _KEYS: Final = (
     " ON e.execution_id = CAST(x.key AS INTEGER) AND e.event_id = i.value"
 )
 FIND: Final = f"SELECT {', '.join('e.' + name for name in EVENT_COLUMNS.split(', '))} FROM {_KEYS}"
+# {"execution_id": [exec_seq, …], …}, by the clustered key.
+PLACES: Final = (
+    f"SELECT {', '.join('e.' + name for name in EVENT_COLUMNS.split(', '))} FROM"
+    " json_each(?) AS x CROSS JOIN json_each(x.value) AS i CROSS JOIN event AS e"
+    " ON e.execution_id = CAST(x.key AS INTEGER) AND e.exec_seq = i.value"
+)
 PRESENT: Final = f"SELECT e.execution_id, e.event_id FROM {_KEYS}"
 # The halves cannot overflow: a sum of 2^31 rows of 32 bits fits into 63.
 SUMS: Final = (
@@ -59,6 +65,8 @@ SELECT execution_id FROM (
                   WHERE coalesce(reread, changed, labelled, terminal_seen) IS NOT NULL
                   ORDER BY due_at LIMIT ?2)
 ) ORDER BY due_at, execution_id LIMIT ?2"""
+# The first row that stands: its parent is the execution's.
+FIRST: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE execution_id = ? ORDER BY exec_seq LIMIT 1"
 CURSORS: Final = f"SELECT {CURSOR_COLUMNS} FROM tail_cursor"
 EPOCHS: Final = "SELECT epoch, first_seen_at, last_seen_at FROM server_epoch ORDER BY first_seen_at, epoch"
 # Rows without a partition count too: somebody else may have written them.
@@ -110,6 +118,20 @@ async def find(connection: Connection, keys: Iterable[Key]) -> dict[Key, StoredE
         return {}
     found = [stored_event(row) for row in await connection.rows(FIND, (json.dumps(grouped),))]
     return {(row.event.execution_id, row.event.event_id): row for row in found}
+
+
+async def places(connection: Connection, keys: Iterable[Key]) -> dict[Key, StoredEvent]:
+    grouped = _grouped(keys)
+    if not grouped:
+        return {}
+    found = [stored_event(row) for row in await connection.rows(PLACES, (json.dumps(grouped),))]
+    return {(row.event.execution_id, row.exec_seq): row for row in found}
+
+
+async def first(connection: Connection, execution_id: int) -> StoredEvent | None:
+    """The row with the lowest exec_seq."""
+    found = await connection.rows(FIRST, (execution_id,))
+    return stored_event(found[0]) if found else None
 
 
 async def present(connection: Connection, keys: Iterable[Key]) -> set[Key]:

@@ -7,7 +7,8 @@ then costs no more than SQLite itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Final, TypeVar
@@ -20,7 +21,7 @@ from sidecar.core.ports import EpochSpan, ExecutionLog, Key, Populated
 from sidecar.errors import broken, invariant
 from sidecar.store import reads
 from sidecar.store.clock import StoreClock
-from sidecar.store.connection import Connection, Row
+from sidecar.store.connection import REFUSALS, Connection, Row
 from sidecar.store.populate import Settled, settle
 from sidecar.store.rows import (
     INSERT_EVENT,
@@ -126,6 +127,11 @@ class SqliteUnit:
         await self._flush_events()
         return await reads.find(self._connection, keys)
 
+    async def places(self, places: Iterable[Key]) -> dict[Key, StoredEvent]:
+        """The stored events among (execution_id, exec_seq)."""
+        await self._flush_events()
+        return await reads.places(self._connection, places)
+
     async def row_counts(self, execution_ids: Collection[int]) -> dict[int, tuple[int, int]]:
         await self._flush_events()
         return await reads.row_counts(self._connection, execution_ids)
@@ -214,6 +220,30 @@ class SqliteUnit:
         known = parts if len(parts) == _EPOCH_PARTS else [None] * _EPOCH_PARTS
         await self._connection.rows(SEE_EPOCH, (epoch, *known, now))
         self._note_time(now)
+
+    async def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """One statement of this package over tables whose writes are not buffered here."""
+        await self._flush_events()
+        return await self._connection.rows(sql, parameters)
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """A part of the unit that may be refused: then it leaves nothing, and the rest stays.
+
+        Raises:
+            Invalid, NotHead, Forked: the part was taken back, the unit goes on.
+            StoreError: the engine failed; the whole unit is lost.
+        """
+        await self._flush_events()
+        kept = dict(self._partitions), dict(self._due), dict(self._cursors), self._gseq, self._latest
+        try:
+            async with self._connection.savepoint():
+                yield
+                await self._flush_events()
+        except REFUSALS:
+            self._partitions, self._due, self._cursors, self._gseq, self._latest = kept
+            self._events = []
+            raise
 
     # Flush
 

@@ -10,6 +10,7 @@ Accepts the JSON grammar of RFC 8259 with an object on top.  It builds no values
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 _STRING: Final = r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'
@@ -33,6 +34,12 @@ def names_event(body: str) -> bool:
             return False
         at = found.end()
     return walk.named and _SPACE.fullmatch(body, at) is not None
+
+
+def tokens(body: str) -> Iterator[str]:
+    """The tokens of a text that `names_event` accepted, one by one."""
+    for found in _TOKEN.finditer(body):
+        yield found[found.lastindex or 0]
 
 
 class _Walk:

@@ -7,7 +7,7 @@ Opening decides in this order: where (a local, writable folder), which layout (t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -18,18 +18,20 @@ from sidecar.core.event import Event
 from sidecar.core.populate import LogRead, Outcome
 from sidecar.core.ports import ExecutionLog
 from sidecar.errors import Invalid
-from sidecar.store import cursors, events
+from sidecar.store import cursors, events, sequence
 from sidecar.store.checked import check_event, check_id, check_sequence, check_text
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import Connection, Synchronous, open_writer
-from sidecar.store.format import Marker, gate, initialise
-from sidecar.store.location import check_folder, sqlite_path
+from sidecar.store.format import Marker, gate, gate_all, initialise
+from sidecar.store.location import check_folder, distinct, sqlite_path
 from sidecar.store.lock import StoreLock, take
 from sidecar.store.opening import Opening
 from sidecar.store.reader import BUSY_TIMEOUT_MS, StoreReader, open_readonly, readers
-from sidecar.store.unit import HIGH, SqliteUnit
+from sidecar.store.sequence import Committed, Numbered
+from sidecar.store.unit import SqliteUnit
 
 T = TypeVar("T")
+HIGHS: Final = "SELECT dataset, high FROM sequence"
 FLAG_HELD: Final = (
     "UPDATE due SET reread = ? WHERE reread IS NULL"
     " AND execution_id IN (SELECT execution_id FROM partition WHERE held > 0)"
@@ -46,15 +48,22 @@ class ChainStore(StoreReader):
         points: Connection,
         scans: Connection,
         clock: StoreClock,
+        committed: Committed,
         closing: AsyncExitStack,
     ) -> None:
         super().__init__(path, points, scans, closing)
         self._writer = writer
         self._clock = clock
+        self.committed = committed
+        """The engine's sequence, as far as it is committed."""
 
     @staticmethod
     def open(
-        url: str, *, synchronous: Synchronous = "normal", busy_timeout_ms: int = BUSY_TIMEOUT_MS
+        url: str,
+        *,
+        synchronous: Synchronous = "normal",
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+        replicas: Sequence[str] = (),
     ) -> Opening[ChainStore]:
         """Open the store, making file and layout if there are none.
 
@@ -62,6 +71,8 @@ class ChainStore(StoreReader):
             url: `sqlite:////abs/path`, `sqlite:///rel/path` or a path.
             synchronous: `normal` re-reads the last polls after a power cut, `full` does not.
             busy_timeout_ms: How long to wait for somebody else's lock on the database.
+            replicas: Stores that will follow this one.  They are not opened here, but their
+                markers are read before anything is written anywhere.
 
         Returns:
             To be awaited, or used in `async with`.
@@ -69,10 +80,10 @@ class ChainStore(StoreReader):
         Raises (when awaited):
             ConfigError: the URL names no SQLite file.
             StoreLocked: another sidecar holds the store.
-            StoreFormatError: another layout; the file is unchanged.
+            StoreFormatError: another layout, of the store or of a replica; no file is changed.
             StoreError: the folder or the file cannot be used; nothing was made elsewhere.
         """
-        return Opening(partial(_opened, url, synchronous, busy_timeout_ms))
+        return Opening(partial(_opened, url, synchronous, busy_timeout_ms, tuple(replicas)))
 
     open_readonly = staticmethod(open_readonly)
 
@@ -90,7 +101,28 @@ class ChainStore(StoreReader):
                 what a later read says.
         """
         unit = SqliteUnit(self._writer, self._clock)
-        return await self._writer.hold(partial(unit.perform, work), unit.committed)
+
+        def committed() -> None:
+            self.committed.reach(unit.gseq)
+            unit.committed()
+
+        return await self._writer.hold(partial(unit.perform, work), committed)
+
+    async def prepare_following(self) -> str:
+        """Let others follow the engine's sequence; the name under which its numbers count."""
+        return await self.transact(sequence.prepare)
+
+    async def events_after(self, gseq: int, limit: int) -> list[Numbered]:
+        """At most `limit` stored events with a greater number, in the order they were stored.
+
+        After `prepare_following` this is one search.  A row that somebody else wrote has no
+        number.  Source: spec 6.1, 6.2.
+        """
+        return await self._scan(lambda: sequence.after(self._scans, gseq, limit))
+
+    async def event_up_to(self, gseq: int) -> Numbered | None:
+        """The event with the greatest number that is not above `gseq`."""
+        return await self._scan(lambda: sequence.up_to(self._scans, gseq))
 
     async def flag_held(self) -> None:
         """Mark what waited in a pool that did not survive: its log has to be read again.
@@ -244,22 +276,25 @@ def _accepted(answer: int | events.Refusal) -> int:
     raise answer
 
 
-async def _opened(url: str, synchronous: Synchronous, busy_timeout_ms: int) -> ChainStore:
+async def _opened(
+    url: str, synchronous: Synchronous, busy_timeout_ms: int, replicas: tuple[str, ...]
+) -> ChainStore:
     path = sqlite_path(url)
-    lock = await asyncio.to_thread(_prepared, path)
+    lock = await asyncio.to_thread(_prepared, path, distinct(path, replicas))
     async with AsyncExitStack() as opened:
         opened.callback(lock.release)
         writer = await open_writer(path, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
         opened.push_async_callback(writer.close)
         points, scans = await readers(path, opened)
-        high = await writer.rows(HIGH, ("clock",))
-        clock = StoreClock(high[0][0] if high else 0)
-        return ChainStore(path, writer, points, scans, clock, opened.pop_all())
+        high = dict[str, int](await writer.rows(HIGHS))
+        clock = StoreClock(high.get("clock", 0))
+        committed = Committed(high.get("event", 0))
+        return ChainStore(path, writer, points, scans, clock, committed, opened.pop_all())
 
 
-def _prepared(path: Path) -> StoreLock:
+def _prepared(path: Path, replicas: Sequence[Path]) -> StoreLock:
     check_folder(path)
-    gate(path)  # before the lock file: another build's store is left alone
+    gate_all(path, replicas)  # before the lock file: another build's store is left alone
     lock = take(path)
     try:
         if gate(path) is Marker.ABSENT:

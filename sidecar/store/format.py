@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from enum import Enum
 from pathlib import Path
@@ -78,6 +79,29 @@ def gate(path: Path) -> Marker:
             )
         row = connection.execute("SELECT value FROM meta WHERE key = 'FORMAT_VERSION'").fetchone()
     return judged("" if row is not None and row[0] is None else row and row[0])
+
+
+def gate_all(path: Path, replicas: Sequence[Path]) -> None:
+    """Read the marker of a store and of its replicas before anything is written to any of them.
+
+    One of another layout refuses them all; new and known ones may stand side by side.  A replica
+    whose marker cannot be read is not taken for a new one: it is away, and whoever opens it
+    meets the same failure.
+
+    Raises:
+        StoreFormatError: another layout.
+        StoreError: the store itself cannot be read.
+
+    Source: spec 2.2, replica rule.
+    """
+    gate(path)
+    for replica in replicas:
+        try:
+            gate(replica)
+        except StoreFormatError:
+            raise
+        except StoreError:
+            continue
 
 
 def initialise(path: Path) -> None:

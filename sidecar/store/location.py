@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,20 @@ def _usable(text: str) -> Path:
     if not text or text.endswith("/") or "\0" in text or _MEMORY.search(text):
         raise ConfigError("the store needs a file", hint="use sqlite:////absolute/path/chain.db")
     return Path(text).expanduser().absolute()
+
+
+def distinct(path: Path, replicas: Sequence[str]) -> list[Path]:
+    """The paths of the replicas, each a file of its own.
+
+    Raises:
+        ConfigError: one names no SQLite file, or the same file as another one or the store.
+    """
+    paths = [sqlite_path(url) for url in replicas]
+    if len({each.resolve() for each in (path, *paths)}) <= len(paths):
+        raise ConfigError(
+            "a replica is the store itself or stands in the list twice", hint="each needs a file of its own"
+        )
+    return paths
 
 
 def check_folder(path: Path) -> None:

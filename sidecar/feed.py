@@ -21,7 +21,7 @@ from sidecar.core.due import Due, News, Windows, noted
 from sidecar.core.due import populated as populated_due
 from sidecar.core.horizon import TailRow
 from sidecar.core.populate import Diverged, InSync, StaleLog
-from sidecar.core.ports import Batch, ExecutionLog, Key, LogReader, Populated, Store, Unit
+from sidecar.core.ports import Batch, BoundedReader, ExecutionLog, Key, Populated, Store, Unit
 from sidecar.core.settle import Arrival, Limits, Settled, settle
 
 FIRST_SIGHTS_MAX = 256
@@ -67,7 +67,7 @@ class Feed:
     """
 
     def __init__(
-        self, store: Store, reader: LogReader, *, windows: Windows, limits: Limits, comparing: bool
+        self, store: Store, reader: BoundedReader, *, windows: Windows, limits: Limits, comparing: bool
     ) -> None:
         self._store = store
         self._reader = reader
@@ -84,7 +84,7 @@ class Feed:
         """Store a batch; when this returns, the batch and its cursor are durable.
 
         Raises:
-            SourceError: a first log read failed; nothing of this part was stored and the
+            SourceError: a first log read failed; what was stored before it stands, and the
                 cursor has not moved.
             StoreError: as `Store.transact`; the cursor has not moved.
         """
@@ -93,13 +93,29 @@ class Feed:
             report = FeedReport(_lane_label(batch.lane))
             parts = list(self._parts(batch))
             for number, part in enumerate(parts, start=1):
-                logs = {log.execution_id: log for log in (*part.logs, *await self._reads(part))}
-                last = number == len(parts)
-                write = _Write(self, batch, part, logs, last, self._store.clock.now())
-                report.add(await self._store.transact(write))
+                await self._take_part(batch, part, report, last=number == len(parts))
             waited = (self._store.clock.now() - began) / 1e6
             report.lags = [lag + waited for lag in report.lags]
             return report
+
+    async def _take_part(self, batch: Batch, part: _Part, report: FeedReport, *, last: bool) -> None:
+        """Store a part; in several transactions where its log reads are too large for one."""
+        wanted = await self._unread(part)
+        waiting = set(wanted)
+        rows = {i: group for i, group in part.rows.items() if i not in waiting}
+        delivered = part.logs
+        while True:
+            read = await self._reader.read_some(wanted) if wanted else []
+            wanted = wanted[len(read) :]
+            rows |= {log.execution_id: part.rows.get(log.execution_id, ()) for log in read}
+            logs = {log.execution_id: log for log in (*delivered, *read)}
+            now = self._store.clock.now()
+            step = _Part({i: group for i, group in rows.items() if group}, delivered)
+            write = _Write(self, batch, step, logs, last and not wanted, now)
+            report.add(await self._store.transact(write))
+            if not wanted:
+                return
+            rows, delivered = {}, ()
 
     def _parts(self, batch: Batch) -> Iterator[_Part]:
         groups: dict[int, list[TailRow]] = {}
@@ -119,20 +135,18 @@ class Feed:
         pooled = self._pools.get(key[0], {}).get(key[1])
         return self._refused.get(key) != row.xmin and (pooled is None or pooled.xmin != row.xmin)
 
-    async def _reads(self, part: _Part) -> Sequence[ExecutionLog]:
+    async def _unread(self, part: _Part) -> list[int]:
         """Log reads that must be taken before the transaction opens (spec 2.12 steps 5, 6)."""
         have = {log.execution_id for log in part.logs}
-        wanted = [
-            i for i in await self._store.transact(lambda unit: self._unread(unit, part)) if i not in have
-        ]
-        return await self._reader.read(wanted) if wanted else ()
 
-    async def _unread(self, unit: Unit, part: _Part) -> list[int]:
-        partitions = await unit.partitions(part.rows.keys())
-        wanted = [i for i, rows in part.rows.items() if self._worth_reading(partitions.get(i), i, rows)]
-        if not self.comparing:
-            wanted += await self._flagged(unit, part, wanted)
-        return wanted
+        async def ask(unit: Unit) -> list[int]:
+            partitions = await unit.partitions(part.rows.keys())
+            wanted = [i for i, rows in part.rows.items() if self._worth_reading(partitions.get(i), i, rows)]
+            if not self.comparing:
+                wanted += await self._flagged(unit, part, wanted)
+            return wanted
+
+        return [i for i in await self._store.transact(ask) if i not in have]
 
     async def _flagged(self, unit: Unit, part: _Part, wanted: Sequence[int]) -> list[int]:
         """Without a comparator: flagged executions, each asked for at most once a settle time."""

@@ -80,6 +80,17 @@ class LogReader(Protocol):
         ...
 
 
+class BoundedReader(LogReader, Protocol):
+    """Complete reads whose size nobody knows beforehand."""
+
+    async def read_some(self, execution_ids: Sequence[int]) -> list[ExecutionLog]:
+        """Read the first of `execution_ids`, as `read` does: as many as a bounded read holds.
+
+        At least one is answered, in order; the rest is for the next call.
+        """
+        ...
+
+
 class StoredKeys(Protocol):
     """What a lane without horizon asks the store, so that it fetches only what is new."""
 

@@ -29,6 +29,9 @@ from sidecar.source.options import Shard
 from sidecar.source.pieces import PieceSize, weight
 from sidecar.source.table import EventTable
 
+READ_BYTES: Final = 32 * 2**20
+"""A read of several executions whose bodies exceed this is stopped."""
+
 _TREE_TRIES: Final = 5
 
 
@@ -91,6 +94,15 @@ class PostgresLog:
     async def read(self, execution_ids: Sequence[int]) -> list[ExecutionLog]:
         """See `core.ports.LogReader`."""
         return await self.read_ids(execution_ids)
+
+    async def read_some(self, execution_ids: Sequence[int]) -> list[ExecutionLog]:
+        """See `core.ports.BoundedReader`."""
+        count = len(execution_ids)
+        while True:
+            try:
+                return await self.read_ids(execution_ids[:count], max_bytes=READ_BYTES)
+            except TooManyBytes:
+                count //= 2  # a single one is not bounded
 
     async def read_ids(
         self, execution_ids: Sequence[int], *, max_bytes: int | None = None

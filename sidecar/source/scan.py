@@ -21,13 +21,12 @@ from typing import Final
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog
-from sidecar.source.log import Count, Counted, PostgresLog, TooManyBytes
+from sidecar.source.log import READ_BYTES, Count, Counted, PostgresLog, TooManyBytes
 
 CHUNK_EXECUTIONS: Final = 2000
 BATCH_ROWS: Final = 8000
 BATCH_BYTES: Final = 8 * 2**20
 _FIRST_ROWS: Final = 1000
-_STOP_BYTES: Final = 4 * BATCH_BYTES
 _RANGE_SHARE: Final = 0.8
 """By range from this share of wanted rows on: measured 1.2 times as fast as by ids."""
 
@@ -142,8 +141,8 @@ async def _read(log: PostgresLog, counted: Counted, batch: Sequence[Count]) -> l
     low, high = ids[0], ids[-1]
     between = sum(count.rows for count in counted.counts if low <= count.execution_id <= high)
     if sum(count.rows for count in batch) >= _RANGE_SHARE * between:
-        return await log.read_range(low, high, ids, max_bytes=_STOP_BYTES)
-    return await log.read_ids(ids, max_bytes=_STOP_BYTES)
+        return await log.read_range(low, high, ids, max_bytes=READ_BYTES)
+    return await log.read_ids(ids, max_bytes=READ_BYTES)
 
 
 def _weight(logs: Sequence[ExecutionLog]) -> tuple[int, int]:

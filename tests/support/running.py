@@ -96,9 +96,9 @@ class Running:
                 await asyncio.sleep(0.05)
         return body
 
-    async def stores(self, rows: int) -> None:
+    async def stores(self, rows: int, *, patience_s: float = PATIENCE_S) -> None:
         """Wait until so many event rows are in the store."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             while stored_rows(self.store) < rows:
                 assert self._process.returncode is None, self.lines
                 await asyncio.sleep(0.02)

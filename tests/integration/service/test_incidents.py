@@ -14,7 +14,7 @@ import structlog
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import TickReport
 from sidecar.core.due import Windows
-from sidecar.core.ports import ExecutionLog, LogReader
+from sidecar.core.ports import BoundedReader, ExecutionLog, LogReader
 from sidecar.core.settle import Limits
 from sidecar.core.verdict import Judgement, Verdict
 from sidecar.errors import SourceUnavailable
@@ -170,7 +170,7 @@ class Parts:
             comparing=True,
         )
 
-    def reader(self) -> LogReader:
+    def reader(self) -> BoundedReader:
         return self.source.reader(self.store.clock)
 
     def comparator(self, reader: LogReader | None = None) -> Comparator:
@@ -344,7 +344,7 @@ async def test_i31_a_first_read_that_fails_stores_nothing_and_is_never_empty(
     pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lane pauses and hands the row over again; nothing says `in_sync` of zero rows."""
-    real, failures = PostgresLog.read, 3
+    real, failures = PostgresLog.read_some, 3
 
     async def read(log: PostgresLog, execution_ids: Sequence[int]) -> list[ExecutionLog]:
         nonlocal failures
@@ -355,7 +355,7 @@ async def test_i31_a_first_read_that_fails_stores_nothing_and_is_never_empty(
 
     async with service(pg.dsn, tmp_path / "chain.db") as sidecar:
         await sidecar.idle()
-        monkeypatch.setattr(PostgresLog, "read", read)
+        monkeypatch.setattr(PostgresLog, "read_some", read)
         with structlog.testing.capture_logs() as logs:
             await pg.insert(chain_rows(E, [1, 2]))
             await sidecar.verdict(E, "match")

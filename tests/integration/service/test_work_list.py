@@ -115,14 +115,17 @@ class Reads:
         from sidecar.source.log import PostgresLog
 
         self.of: dict[int, int] = {}
-        real = PostgresLog.read
+        for name in ("read", "read_some"):
+            monkeypatch.setattr(PostgresLog, name, self._counted(getattr(PostgresLog, name)))
 
-        async def read(log: PostgresLog, execution_ids: Any) -> Any:
-            for i in execution_ids:
-                self.of[i] = self.of.get(i, 0) + 1
-            return await real(log, execution_ids)
+    def _counted(self, real: Any) -> Any:
+        async def read(log: Any, execution_ids: Any) -> Any:
+            found = await real(log, execution_ids)
+            for each in found:
+                self.of[each.execution_id] = self.of.get(each.execution_id, 0) + 1
+            return found
 
-        monkeypatch.setattr(PostgresLog, "read", read)
+        return read
 
 
 async def test_without_a_comparator_entries_stay_only_for_what_is_not_stored(

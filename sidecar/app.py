@@ -45,6 +45,7 @@ from sidecar.source.scan import scan
 from sidecar.store import ChainStore
 from sidecar.store.clock import StoreClock
 from sidecar.store.overview import coverage, due_counts, oldest, sizes
+from sidecar.store.replication import Follower
 from sidecar.telemetry import logs
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
@@ -149,7 +150,7 @@ async def _until_signal(work: Coroutine[Any, Any, None], stopping: Callable[[], 
 
 async def _serve(settings: Settings) -> None:
     """The sidecar with its metrics listener."""
-    instruments = Instruments(Metrics(), Health(), logs.get("sidecar"))
+    instruments = Instruments(Metrics(replicas=len(settings.store_replicas)), Health(), logs.get("sidecar"))
     announce(settings, instruments.log, instruments.metrics)
     listener = Listener(application(instruments.metrics.registry, instruments.health), settings.metrics_bind)
     instruments.log.info("listening", what="metrics", port=listener.port)
@@ -166,7 +167,9 @@ async def _follow(settings: Settings, instruments: Instruments) -> None:
     # The log first: no store is made for a log that cannot be read.
     async with _source(settings, instruments.log) as source:
         try:
-            opening = await ChainStore.open(settings.store, synchronous=settings.store_synchronous)
+            opening = await ChainStore.open(
+                settings.store, synchronous=settings.store_synchronous, replicas=settings.store_replicas
+            )
         except StoreError as error:
             instruments.metrics.populate("open_failed")
             if settings.store_failure == "exit":
@@ -204,6 +207,7 @@ async def _line(settings: Settings, store: ChainStore, source: LogSource, instru
         Gauges(store, settings, instruments.metrics).measure,
         instruments,
         tick_s=settings.tick_s,
+        replicas=[Follower(store, url) for url in settings.store_replicas],
     )
 
 

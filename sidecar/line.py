@@ -21,7 +21,7 @@ from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import TickReport
 from sidecar.core.ports import Batch, Lane
 from sidecar.core.verdict import NOT_ELIGIBLE, RETRY, Verdict
-from sidecar.errors import SourceError, StoreBusy, StoreFull
+from sidecar.errors import Forked, SourceError, StoreBusy, StoreError, StoreFull
 from sidecar.feed import Feed, FeedReport
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
@@ -49,6 +49,55 @@ class FollowedLane(Lane, Protocol):
 
     @property
     def state(self) -> LaneState: ...
+
+
+class ReplicaStep(Protocol):
+    """Where a replica stands after one of its transactions."""
+
+    @property
+    def lag(self) -> int: ...
+
+    @property
+    def clashes(self) -> Sequence[ReplicaClash]: ...
+
+    @property
+    def forks(self) -> int:
+        """Events that it holds differently, all in all."""
+        ...
+
+    @property
+    def initialised(self) -> bool:
+        """It was new when it was opened."""
+        ...
+
+    @property
+    def applied(self) -> bool:
+        """A transaction went through; False: it was only opened."""
+        ...
+
+
+class ReplicaClash(Protocol):
+    """An event that met another one in a replica."""
+
+    @property
+    def error(self) -> Forked: ...
+
+
+class Replica(Protocol):
+    """A further store that follows the one that is fed."""
+
+    @property
+    def lag(self) -> int:
+        """Events that it is not known to have."""
+        ...
+
+    async def follow(self, tell: Callable[[ReplicaStep], None]) -> None:
+        """Follow without end; `tell` is called when it is open and after every transaction.
+
+        Raises:
+            StoreError: it cannot be used now.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +133,7 @@ class Line:
 
     Args:
         gauges: Called once a tick; reads sizes and coverage from the store.
+        replicas: In the order of their indexes.
         tick_s: Seconds between the comparator's ticks.
     """
 
@@ -96,7 +146,9 @@ class Line:
         instruments: Instruments,
         *,
         tick_s: float,
+        replicas: Sequence[Replica] = (),
     ) -> None:
+        self._replicas = replicas
         self._lanes = lanes
         self._feed = feed
         self._comparator = comparator
@@ -125,6 +177,8 @@ class Line:
             loops.create_task(self._guarded("gauges", self._measure))
             if self._comparator is not None:
                 loops.create_task(self._guarded("comparator", self._judge))
+            for index, replica in enumerate(self._replicas):
+                loops.create_task(self._replicate(index, replica))
 
     async def _guarded(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run one loop for ever; pause it where trying again can help."""
@@ -205,8 +259,40 @@ class Line:
                     detail=judgement.detail,
                 )
 
+    async def _replicate(self, index: int, replica: Replica) -> None:
+        """Keep one replica following; whatever happens to it is its own and stops nothing else."""
+        pause, said = RETRY_PAUSE_MIN_S, ""
+
+        def tell(step: ReplicaStep) -> None:
+            nonlocal pause, said
+            if step.initialised:
+                self._log.info("replica_new", replica=index, lag=step.lag)
+            if step.applied:
+                if said:
+                    self._log.info("replica_resumed", replica=index, lag=step.lag)
+                pause, said = RETRY_PAUSE_MIN_S, ""
+            for clash in step.clashes:
+                self._log.warning("replica_forked", replica=index, reason=str(clash.error))
+            self._metrics.replica_up(index, True)
+            self._metrics.replica_forked(index, step.forks)
+            self._metrics.replica(index, lag=step.lag)
+            self.progress.move()
+
+        while True:
+            try:
+                await replica.follow(tell)
+            except StoreError as error:
+                if said != str(error):
+                    self._log.warning("replica_away", replica=index, reason=str(error), hint=error.hint)
+                said = str(error)
+            self._metrics.replica_up(index, False)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, RETRY_PAUSE_MAX_S)
+
     async def _measure(self) -> None:
         while True:
+            for index, replica in enumerate(self._replicas):
+                self._metrics.replica(index, lag=replica.lag)
             await self._gauges()
             self._well("gauges")
             await asyncio.sleep(self._tick_s)

@@ -100,6 +100,17 @@ def store_url(text: object) -> str:
     return "sqlite:///" + os.path.abspath(os.path.expanduser(place))
 
 
+def store_urls(text: object) -> tuple[str, ...]:
+    """Store URLs divided by commas; blank: none.
+
+    Raises:
+        ValueError: one of them is none, or empty between two commas.
+    """
+    if isinstance(text, tuple | list):
+        return tuple(store_url(each) for each in text)
+    return tuple(store_url(each) for each in str(text).split(",")) if str(text).strip() else ()
+
+
 def lower(text: object) -> object:
     return text.strip().lower() if isinstance(text, str) else text
 

@@ -35,6 +35,7 @@ from sidecar.readings import (
     identifier,
     lower,
     store_url,
+    store_urls,
 )
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 PREFIX: Final = "NOETL_CHAIN_"
+REPLICAS_MAX: Final = 8
 DEFAULT_STORE: Final = "sqlite:////data/noetl-chain/chain.db"
 
 RESERVED: Final = frozenset(
@@ -73,7 +75,6 @@ RESERVED: Final = frozenset(
         "INVARIANT_WINDOW_H",
         "RETAIN_DAYS",
         "STORE_MAX_BYTES",
-        "STORE_REPLICAS",
     )
 )
 """Names kept for later versions.  Set today they change nothing, and the start says so."""
@@ -164,6 +165,9 @@ class Settings(BaseSettings):
     # Store
     store: Annotated[str, BeforeValidator(store_url)] = Field(
         DEFAULT_STORE, repr=False, description="The chain store: a path, or sqlite:///PATH."
+    )
+    store_replicas: Annotated[tuple[str, ...], NoDecode, BeforeValidator(store_urls)] = Field(
+        (), max_length=REPLICAS_MAX, repr=False, description="Stores that follow it, divided by commas."
     )
     store_synchronous: Annotated[Literal["normal", "full"], BeforeValidator(lower)] = Field(
         "normal", description="SQLite's synchronous. normal: a power cut only makes the tail read again."

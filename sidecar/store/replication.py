@@ -47,14 +47,16 @@ class Step:
 
     `position`: everything up to this number of the primary is in it, but for `clashes`.
     `lag`: numbers behind the primary, 0 when it has everything.  `forks`: events that it holds
-    differently, by its own record.  `initialised`: the file was new when it was opened.
+    differently, by its own record.  `applied`: a transaction went through; False for the first
+    word after opening, when `initialised` says whether the file was new.
     """
 
     position: int
     lag: int
     clashes: tuple[Clash, ...]
     forks: int
-    initialised: bool
+    initialised: bool = False
+    applied: bool = True
 
 
 class Follower:
@@ -93,7 +95,7 @@ class Follower:
         async with ChainStore.open(self._url) as replica:
             self._position = await self._start(replica, name)
             forks = (await replica.query(_FORKS))[0][0]
-            tell(Step(self._position, self.lag, (), forks, marker is Marker.ABSENT))
+            tell(Step(self._position, self.lag, (), forks, marker is Marker.ABSENT, applied=False))
             while True:
                 step = await self._step(replica, name)
                 self._position = step.position
@@ -122,7 +124,7 @@ class Follower:
         epochs = await self._primary.epochs()
         clashes = await replica.transact(lambda unit: _take(unit, replica, name, position, batch, epochs))
         forks = (await replica.query(_FORKS))[0][0]
-        return Step(position, max(0, self._primary.committed.high - position), tuple(clashes), forks, False)
+        return Step(position, max(0, self._primary.committed.high - position), tuple(clashes), forks)
 
 
 async def _take(

@@ -72,12 +72,17 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves
 
 
 class Metrics:
-    """The registry and one small method for every thing that can happen."""
+    """The registry and one small method for every thing that can happen.
 
-    def __init__(self) -> None:
+    Args:
+        replicas: How many are configured; their label is their index in that list.
+    """
+
+    def __init__(self, *, replicas: int = 0) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._feed_series()
         self._store_series()
+        self._replica_series(tuple(map(str, range(replicas))))
         self._comparator_series()
         self._coverage_series()
         self._house_series()
@@ -128,6 +133,18 @@ class Metrics:
     def paused(self, yes: bool) -> None:
         """Whether the store has stopped taking rows until there is space again."""
         self._paused.set(yes)
+
+    def replica(self, index: int, *, lag: int) -> None:
+        """`lag`: events of the store that the replica is not known to have."""
+        _child(self._replica_lag, str(index), self._replicas).set(lag)
+
+    def replica_up(self, index: int, up: bool) -> None:
+        """Whether the replica takes events."""
+        _child(self._replica_up, str(index), self._replicas).set(up)
+
+    def replica_forked(self, index: int, events: int) -> None:
+        """`events` stand differently in the replica, by its own record."""
+        _child(self._replica_forked, str(index), self._replicas).set(events)
 
     # The comparator
 
@@ -222,6 +239,18 @@ class Metrics:
         self._store_free_bytes = self._gauge("store_free_bytes", "Space left on its file system")
         self._store_wal_bytes = self._gauge("store_wal_bytes", "Size of its write-ahead log")
         self._paused = self._gauge("store_paused", "1 while the store takes no rows")
+
+    def _replica_series(self, replicas: tuple[str, ...]) -> None:
+        self._replicas = replicas
+        self._replica_lag = self._gauge(
+            "replica_lag_events",
+            "Events of the store that the replica is not known to have",
+            replica=replicas,
+        )
+        self._replica_up = self._gauge("replica_up", "1 while the replica takes events", replica=replicas)
+        self._replica_forked = self._gauge(
+            "replica_forked_events", "Events that the replica holds differently", replica=replicas
+        )
 
     def _comparator_series(self) -> None:
         self._verdict = self._counter("shadow_verdict", "Judgements by verdict", verdict=VERDICTS)

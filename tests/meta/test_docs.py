@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, MaxLen
 
 from sidecar import errors
 from sidecar.settings import RESERVED, Settings, variable
@@ -40,6 +40,9 @@ def _allowed(name: str) -> str:
     high = next((mark.le for mark in field.metadata if isinstance(mark, Le)), None)
     if low is not None:
         return f"{low} … {high}"
+    most = next((mark.max_length for mark in field.metadata if isinstance(mark, MaxLen)), None)
+    if most is not None:
+        return f"at most {most}"
     return ", ".join(get_args(field.annotation)) if get_origin(field.annotation) is Literal else ""
 
 
@@ -56,7 +59,7 @@ def test_every_setting_is_documented_as_it_is() -> None:
     }
     settings = {}
     for name, field in Settings.model_fields.items():
-        default = "" if field.default is None else f"`{field.default}`"
+        default = "" if field.default in (None, ()) else f"`{field.default}`"
         settings[variable(name)] = [default, _unit(name), _allowed(name), field.description]
     assert documented == settings
 
@@ -70,13 +73,13 @@ def test_the_reserved_names_are_documented_and_no_setting() -> None:
 def test_every_series_is_documented_with_its_labels() -> None:
     documented = {code(row[0]): (row[1], _labels(row[2])) for row in rows("metrics.md")}
     exported: dict[str, tuple[str, dict[str, set[str]]]] = {}
-    for family in Metrics().registry.collect():
+    for family in Metrics(replicas=1).registry.collect():
         labels: dict[str, set[str]] = {}
         for sample in family.samples:
             for label, value in sample.labels.items():
                 if label != "le":
                     labels.setdefault(label, set()).add(value)
-        if family.name.endswith("build_info"):
+        if family.name.endswith("build_info") or "_replica_" in family.name:  # as many as are configured
             labels = {label: set() for label in labels}
         name = family.name + ("_total" if family.type == "counter" else "")
         exported[name] = (family.type, labels)

@@ -176,7 +176,7 @@ async def test_stop_at_any_moment(pg: Database, tmp_path: Path) -> None:
     rows = await _fill(pg, 400)
     store = tmp_path / "chain.db"
     async with _load(pg):
-        for _ in range(60):
+        for _ in range(30):
             async with Running.start(pg.dsn, store) as sidecar:
                 signum = pick.choice(SIGNALS)
                 await sidecar.listens_to_signals()

@@ -27,7 +27,7 @@ PINNED_ROWS: Final = 2000
 """A lane that remembers more rows than this reads keys first."""
 
 _BUSY_SHARE: Final = 0.1
-_PAUSE_MAX_S: Final = 5.0
+_PAUSE_MAX_S: Final = 2.0
 
 
 class LaneStore(StoredKeys, Protocol):
@@ -97,16 +97,19 @@ class WindowLane:
         seen: Seen = {}
         now = asyncio.get_running_loop().time
         while True:
-            began = now()
+            began = mark = now()
+            polled_s = 0.0
             async with aclosing(self._polled(cursor, seen)) as pieces:
                 async for piece in pieces:
+                    polled_s += now() - mark
                     batch = self._batch(piece, cursor)
                     yield batch
+                    mark = now()
                     if piece.last:
                         # Asked for more, so the batch is stored: only now it counts.
                         self.state = advanced(self.state, cursor, batch.cursor, piece.facts)
                         cursor, seen = batch.cursor, piece.seen
-            pause = pause_s(now() - began, self._every_s, pinned=len(seen) > PINNED_ROWS)
+            pause = pause_s(polled_s, self._every_s, pinned=len(seen) > PINNED_ROWS)
             await asyncio.sleep(max(0.0, began + pause - now()))
 
     async def _polled(self, cursor: Cursor | None, seen: Seen) -> AsyncGenerator[Piece, None]:
@@ -178,7 +181,11 @@ def advanced(state: LaneState, before: Cursor | None, after: Cursor | None, fact
 
 
 def pause_s(took_s: float, every_s: float, *, pinned: bool) -> float:
-    """From the begin of a poll to the next; a pinned lane keeps a server busy a tenth of the time."""
+    """From the begin of a poll to the next; a pinned lane keeps a server busy a tenth of the time.
+
+    Args:
+        took_s: What the poll cost Postgres; storing its rows is our own time.
+    """
     if not pinned:
         return every_s
     return max(every_s, min(took_s / _BUSY_SHARE, _PAUSE_MAX_S))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -37,11 +36,25 @@ class Absent(Enum):
 ABSENT: Final = Absent.ABSENT
 
 
-@dataclass(frozen=True, slots=True)
 class Number:
-    """A number that is no int, as it was spelled.  Zero is falsy in every spelling."""
+    """A number that is no int, as it was spelled.  Zero is falsy in every spelling.
 
-    text: str
+    No dataclass: the encoder would print one as an object.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Number({self.text!r})"
 
     def __bool__(self) -> bool:
         return self.text.lower().partition("e")[0].strip("-0.") != ""

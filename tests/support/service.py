@@ -109,6 +109,14 @@ class Service:
 
         await self.until(holds)
 
+    async def caught_up(self) -> None:
+        """Wait until every lane has a horizon: only from then on an UPDATE is delivered."""
+
+        async def holds() -> bool:
+            return not self.health.reasons()
+
+        await self.until(holds)
+
     async def idle(self, *, patience_s: float = PATIENCE_S) -> None:
         """Wait until every lane has caught up and nothing is due."""
 

@@ -62,7 +62,7 @@ async def test_a_changed_row_refuses_the_read_from_the_batch_that_shows_it(
         await sidecar.asleep()
         await pg.insert(chain_rows(E, [1, 2]))
         await sidecar.stored(E, 2)
-        await sidecar.polls(1)
+        await sidecar.caught_up()
         assert (await sidecar.read(E)).events is not None
         await pg.execute(_change(2))
 

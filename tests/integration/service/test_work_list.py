@@ -87,6 +87,7 @@ async def test_a_flag_set_at_a_kill_is_judged_after_it(pg: Database, tmp_path: P
         await sidecar.asleep()
         await pg.insert(chain_rows(E, [1, 2]))
         await sidecar.stored(E, 2)
+        await sidecar.caught_up()
         await pg.execute(f"UPDATE noetl.event SET meta = '{{}}' WHERE execution_id = {E} AND event_id = 1")
 
         async def flagged() -> bool:
@@ -173,7 +174,7 @@ async def test_without_a_comparator_a_row_that_waits_costs_no_read_at_every_poll
     pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = Reads(monkeypatch)
-    async with service(pg.dsn, tmp_path / "chain.db", compare="off") as sidecar:
+    async with service(pg.dsn, tmp_path / "chain.db", compare="off", settle_s=600) as sidecar:
         await pg.insert([event_row(E, 1), event_row(E, 3, prev=2)])
         await pg.insert(chain_rows(E + 1, [1]))
         await sidecar.seen(E, 2)
@@ -195,6 +196,7 @@ async def test_without_a_comparator_a_changed_body_is_kept_for_one(pg: Database,
     async with service(pg.dsn, store, compare="off") as sidecar:
         await pg.insert(chain_rows(E, [1, 2]))
         await sidecar.stored(E, 2)
+        await sidecar.caught_up()
         await pg.execute(f"UPDATE noetl.event SET meta = '{{}}' WHERE execution_id = {E} AND event_id = 2")
 
         async def flagged() -> bool:

@@ -7,19 +7,108 @@ back: what a second writer, a torn write or another build would have left there.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from shutil import copyfile
+from tempfile import mkdtemp
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
+from sidecar.core.authority import Authority, GuardedRead, Partition, StoredEvent
+from sidecar.core.due import Due
 from sidecar.core.event import Event
+from sidecar.core.horizon import Cursor
+from sidecar.core.populate import LogRead, Outcome
+from sidecar.core.ports import Clock, EpochSpan, Key, Unit
 from sidecar.store import ChainStore, StoreReader
 from sidecar.store.opening import Opening
 
+T = TypeVar("T")
+S_co = TypeVar("S_co", covariant=True)
+
+
+class ContractUnit(Unit, Protocol):
+    """A unit of work as the suite uses it."""
+
+    @property
+    def gseq(self) -> int: ...
+
+
+class ContractReader(Protocol):
+    """The reading half of a chain store as the suite uses it."""
+
+    async def chain(self, execution_id: int) -> tuple[Event, ...]: ...
+    async def stored_chain(self, execution_id: int) -> tuple[StoredEvent, ...]: ...
+    async def partition(self, execution_id: int) -> Partition | None: ...
+    async def partitions(self, execution_ids: Collection[int]) -> dict[int, Partition]: ...
+    async def authority(self, execution_id: int) -> Authority: ...
+    async def chain_if_authoritative(self, execution_id: int) -> GuardedRead: ...
+    async def get(self, execution_id: int, event_id: int) -> StoredEvent | None: ...
+    async def parent_of(self, event: Event) -> StoredEvent | None: ...
+    async def parent_execution_of(self, execution_id: int) -> int | None: ...
+    async def walk_from_head(self, execution_id: int) -> tuple[StoredEvent, ...]: ...
+    async def chain_is_complete(self, execution_id: int) -> bool: ...
+    async def due(self, execution_ids: Collection[int]) -> dict[int, Due]: ...
+    async def cursors(self) -> dict[str, Cursor]: ...
+    async def epochs(self) -> tuple[EpochSpan, ...]: ...
+    async def due_now(self, now: int, limit: int) -> list[int]: ...
+    async def missing(self, keys: Sequence[Key]) -> list[Key]: ...
+    async def sums(self, low: int, high: int) -> Mapping[int, tuple[int, int]]: ...
+    def executions(self, low: int = ..., high: int = ..., *, page: int = ...) -> AsyncIterator[int]: ...
+    async def close(self) -> None: ...
+
+
+class Contract(ContractReader, Protocol):
+    """A chain store as the suite uses it; a further implementation has to offer this."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    async def transact(self, work: Callable[[ContractUnit], Awaitable[T]]) -> T: ...
+    async def populate_from_log(
+        self, execution_id: int, events: Iterable[Event], *, read: LogRead | None = None
+    ) -> Outcome: ...
+    async def append(self, event: Event) -> int: ...
+    async def populate(self, event: Event) -> int: ...
+    async def populate_replicated(self, event: Event, exec_seq: int) -> int: ...
+    async def apply_replicated(self, event: Event, exec_seq: int) -> None: ...
+    async def revoke(self, execution_id: int, reason: str) -> bool: ...
+    async def load_apply_cursor(self, shard: int) -> int: ...
+    async def advance_apply_cursor(self, shard: int, seq: int) -> int: ...
+
+
+class Opens(Protocol[S_co]):
+    """Awaited, or entered."""
+
+    def __await__(self) -> Generator[object, None, S_co]: ...
+    async def __aenter__(self) -> S_co: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
 
 class Backend(Protocol):
-    def open(self) -> Opening[ChainStore]: ...
+    def open(self) -> Opens[Contract]: ...
 
-    def open_readonly(self) -> Opening[StoreReader]: ...
+    def open_readonly(self) -> Opens[ContractReader]: ...
+
+    def photograph(self) -> None:
+        """Keep what a process that is killed at this instant would leave."""
+        ...
+
+    async def abandon(self, store: Contract) -> None:
+        """End `store` as a kill would: what can be opened next is the photograph, or, without one, now."""
+        ...
 
     def plant_watermark(self, execution_id: int, first: int | None, through: int | None) -> None:
         """Put a watermark as it stands; a half one is malformed."""
@@ -45,7 +134,26 @@ class SqliteBackend:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "chain.db"
-        self.url = f"sqlite:///{self.path}"
+        self._image: Path | None = None
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    def photograph(self) -> None:
+        # Nobody writes meanwhile; the shared-memory file is rebuilt from the other two.
+        folder = Path(mkdtemp(dir=self.path.parent))
+        self._image = folder / self.path.name
+        for file in self.path, self.path.with_name(self.path.name + "-wal"):
+            if file.exists():
+                copyfile(file, folder / file.name)
+
+    async def abandon(self, store: Contract) -> None:
+        if self._image is None:
+            self.photograph()
+        await store.close()
+        if self._image is not None:
+            self.path, self._image = self._image, None
 
     def open(self) -> Opening[ChainStore]:
         return ChainStore.open(self.url)

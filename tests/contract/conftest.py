@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from sidecar.store import ChainStore
-from tests.contract.backends import Backend, SqliteBackend
+from tests.contract.backends import Backend, Contract, SqliteBackend
+from tests.contract.memory import MemoryBackend
 
-BACKENDS = {"sqlite": SqliteBackend}
+BACKENDS: dict[str, Callable[[Path], Backend]] = {"sqlite": SqliteBackend, "memory": MemoryBackend}
 
 
 @pytest.fixture(params=BACKENDS)
@@ -19,7 +19,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
 
 
 @pytest.fixture
-async def store(backend: Backend) -> AsyncIterator[ChainStore]:
+async def store(backend: Backend) -> AsyncIterator[Contract]:
     async with backend.open() as opened:
         yield opened
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sidecar.core.event import Event
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog, Populated
-from sidecar.store import ChainStore
+from tests.contract.backends import Contract
 
 E = 7_000_000_000_000_000_001
 """Beyond 2^53: a float would not hold it."""
@@ -28,7 +28,7 @@ def long_chain(length: int, *, execution_id: int = E, body: str = "{}") -> tuple
     return tuple(replace(event, body=body) for event in chain(*ids, execution_id=execution_id))
 
 
-async def populated(store: ChainStore, events: Sequence[Event], read: LogRead | None = None) -> Populated:
+async def populated(store: Contract, events: Sequence[Event], read: LogRead | None = None) -> Populated:
     """Populate one execution and return all that came of it."""
     execution_id = events[0].execution_id
     log = ExecutionLog(execution_id, tuple(events), read or LogRead(store.clock.now()))

@@ -21,27 +21,25 @@ from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.populate import Diverged, InSync, LogRead, Outcome, Refused, StaleLog
 from sidecar.core.ports import ExecutionLog
-from sidecar.errors import StoreCorrupt, StoreError
-from sidecar.store import ChainStore, Invalid, NotHead
-from sidecar.store.unit import SqliteUnit
-from tests.contract.backends import Backend
+from sidecar.errors import Invalid, NotHead, StoreCorrupt, StoreError
+from tests.contract.backends import Backend, Contract, ContractUnit
 from tests.contract.events import E, chain, populated
 
 A, B, C = 90, 10, 50
 """Link order is not id order."""
 
 
-async def reason(store: ChainStore) -> Reason | None:
+async def reason(store: Contract) -> Reason | None:
     return (await store.chain_if_authoritative(E)).reason
 
 
-async def test_c01_never_populated_is_empty_but_not_answered(store: ChainStore) -> None:
+async def test_c01_never_populated_is_empty_but_not_answered(store: Contract) -> None:
     assert await store.chain(E) == ()
     assert await store.chain_if_authoritative(E) == GuardedRead(None, Reason.NOT_POPULATED)
     assert await store.authority(E) == NotPopulated()
 
 
-async def test_c02_populated_is_authoritative_and_served_in_link_order(store: ChainStore) -> None:
+async def test_c02_populated_is_authoritative_and_served_in_link_order(store: Contract) -> None:
     outcome = await store.populate_from_log(E, reversed(chain(A, B)))
     assert outcome == InSync(2, 2)
     assert outcome.label == "extended"
@@ -49,13 +47,13 @@ async def test_c02_populated_is_authoritative_and_served_in_link_order(store: Ch
     assert await store.chain_if_authoritative(E) == GuardedRead(chain(A, B), None)
 
 
-async def test_c03_empty_log_is_a_true_negative(store: ChainStore) -> None:
+async def test_c03_empty_log_is_a_true_negative(store: Contract) -> None:
     assert await store.populate_from_log(E, ()) == InSync(0, 0)
     assert await store.chain_if_authoritative(E) == GuardedRead((), None)
     assert await store.authority(E) == Authoritative(0, 0)
 
 
-async def test_c04_three_states_are_distinct(backend: Backend, store: ChainStore) -> None:
+async def test_c04_three_states_are_distinct(backend: Backend, store: Contract) -> None:
     await store.populate_from_log(1, chain(A, execution_id=1))
     await store.populate_from_log(2, ())
     await store.populate_from_log(3, chain(A, execution_id=3))
@@ -68,7 +66,7 @@ async def test_c04_three_states_are_distinct(backend: Backend, store: ChainStore
     ]
 
 
-async def test_c05_c18_watermark_ahead_of_the_rows_refuses(backend: Backend, store: ChainStore) -> None:
+async def test_c05_c18_watermark_ahead_of_the_rows_refuses(backend: Backend, store: Contract) -> None:
     await store.populate_from_log(E, chain(A))
     backend.plant_watermark(E, 1, 2)
     assert await store.authority(E) == Authoritative(1, 2)
@@ -85,19 +83,19 @@ async def test_c09_survives_reopen(backend: Backend) -> None:
         assert await store.chain_if_authoritative(E) == GuardedRead(chain(A, B), None)
 
 
-async def test_c16_coverage_total_ahead_refuses(backend: Backend, store: ChainStore) -> None:
+async def test_c16_coverage_total_ahead_refuses(backend: Backend, store: Contract) -> None:
     await store.populate_from_log(E, chain(A, B))
     backend.plant_coverage(E, A, 3)
     assert await reason(store) is Reason.COVERAGE_TOTAL_MISMATCH
 
 
-async def test_c17_coverage_of_another_root_refuses(backend: Backend, store: ChainStore) -> None:
+async def test_c17_coverage_of_another_root_refuses(backend: Backend, store: Contract) -> None:
     await store.populate_from_log(E, chain(A, B))
     backend.plant_coverage(E, B, 2)
     assert await reason(store) is Reason.COVERAGE_ROOT_MISMATCH
 
 
-async def test_c19_idempotent_and_incremental(store: ChainStore) -> None:
+async def test_c19_idempotent_and_incremental(store: Contract) -> None:
     outcomes = [await store.populate_from_log(E, chain(*ids)) for ids in ((A, B), (A, B), (A, B, C))]
     assert outcomes == [InSync(2, 2), InSync(2, 0), InSync(3, 1)]
     assert [outcome.label for outcome in outcomes] == ["extended", "in_sync", "extended"]
@@ -105,7 +103,7 @@ async def test_c19_idempotent_and_incremental(store: ChainStore) -> None:
 
 
 async def test_c20_i21_conflict_withdraws_trust_and_keeps_the_evidence(
-    backend: Backend, store: ChainStore
+    backend: Backend, store: Contract
 ) -> None:
     await store.populate_from_log(E, chain(A, B, C))
     outcome = await store.populate_from_log(E, chain(A, 77, C))
@@ -126,7 +124,7 @@ async def test_c20_i21_conflict_withdraws_trust_and_keeps_the_evidence(
     ],
 )
 async def test_a_changed_row_under_known_ids_diverges(
-    store: ChainStore, kind: str, changed: dict[str, object]
+    store: Contract, kind: str, changed: dict[str, object]
 ) -> None:
     await store.populate_from_log(E, chain(A, B))
     first, second = chain(A, B)
@@ -136,7 +134,7 @@ async def test_a_changed_row_under_known_ids_diverges(
     assert await reason(store) is Reason.NO_COVERAGE
 
 
-async def test_c21_labels_of_the_outcomes(store: ChainStore) -> None:
+async def test_c21_labels_of_the_outcomes(store: Contract) -> None:
     labels = [
         (await store.populate_from_log(E, chain(*ids))).label
         for ids in ((A, B), (A, B), (A,), (A, C))
@@ -157,9 +155,7 @@ async def test_c21_labels_of_the_outcomes(store: ChainStore) -> None:
         {"event_type": "\udfff"},
     ],
 )
-async def test_c22_a_bad_event_in_the_middle_writes_nothing(
-    store: ChainStore, bad: dict[str, object]
-) -> None:
+async def test_c22_a_bad_event_in_the_middle_writes_nothing(store: Contract, bad: dict[str, object]) -> None:
     first, second, third = chain(A, B, C)
     with pytest.raises(Invalid, match=rf"{next(iter(bad))}|belongs to"):
         await store.populate_from_log(E, (first, replace(second, **bad), third))  # type: ignore[arg-type]
@@ -168,14 +164,14 @@ async def test_c22_a_bad_event_in_the_middle_writes_nothing(
 
 
 @pytest.mark.parametrize("execution_id", [2**63, -(2**63) - 1, True, "7"])
-async def test_c22_a_bad_execution_id_is_refused(store: ChainStore, execution_id: int) -> None:
+async def test_c22_a_bad_execution_id_is_refused(store: Contract, execution_id: int) -> None:
     with pytest.raises(Invalid):
         await store.populate_from_log(execution_id, ())
     with pytest.raises(Invalid):
         await store.revoke(execution_id, "x")
 
 
-async def test_c23_i23_a_stale_snapshot_changes_nothing(store: ChainStore) -> None:
+async def test_c23_i23_a_stale_snapshot_changes_nothing(store: Contract) -> None:
     await store.populate_from_log(E, chain(1, 2, 3, 4, 5))
     before = await store.partition(E)
     assert await store.populate_from_log(E, chain(1, 2)) == StaleLog(5, 2)
@@ -183,13 +179,13 @@ async def test_c23_i23_a_stale_snapshot_changes_nothing(store: ChainStore) -> No
     assert await store.chain_if_authoritative(E) == GuardedRead(chain(1, 2, 3, 4, 5), None)
 
 
-async def test_c24_i22_a_shorter_log_that_conflicts_diverges(store: ChainStore) -> None:
+async def test_c24_i22_a_shorter_log_that_conflicts_diverges(store: Contract) -> None:
     await store.populate_from_log(E, chain(A, B, C))
     assert (await store.populate_from_log(E, chain(A, 77))).label == "diverged"
     assert await reason(store) is Reason.NO_COVERAGE
 
 
-async def test_c26_i24_coverage_ahead_under_the_same_root_stays(backend: Backend, store: ChainStore) -> None:
+async def test_c26_i24_coverage_ahead_under_the_same_root_stays(backend: Backend, store: Contract) -> None:
     await store.populate_from_log(E, chain(1, 2, 3))
     backend.plant_coverage(E, 1, 9)
     assert await store.populate_from_log(E, chain(1, 2, 3, 4)) == InSync(4, 1)
@@ -199,16 +195,16 @@ async def test_c26_i24_coverage_ahead_under_the_same_root_stays(backend: Backend
     assert await reason(store) is Reason.COVERAGE_TOTAL_MISMATCH
 
 
-async def test_c27_i25_an_empty_log_over_stored_rows_is_an_open_question(store: ChainStore) -> None:
+async def test_c27_i25_an_empty_log_over_stored_rows_is_an_open_question(store: Contract) -> None:
     await store.populate_from_log(E, chain(1, 2, 3, 4, 5))
     before = await store.partition(E)
     assert await store.populate_from_log(E, ()) == StaleLog(5, 0)
     assert await store.partition(E) == before
 
 
-async def test_row_2b_a_delivered_execution_with_an_empty_log_was_pruned(store: ChainStore) -> None:
+async def test_row_2b_a_delivered_execution_with_an_empty_log_was_pruned(store: Contract) -> None:
 
-    async def seen(unit: SqliteUnit) -> None:
+    async def seen(unit: ContractUnit) -> None:
         unit.put_partition(Partition(E, first_seen_at=store.clock.now()))
 
     await store.transact(seen)
@@ -216,14 +212,14 @@ async def test_row_2b_a_delivered_execution_with_an_empty_log_was_pruned(store: 
     assert await reason(store) is Reason.NOT_POPULATED
 
 
-async def test_c28_a_clean_populate_after_a_conflict_serves_again(store: ChainStore) -> None:
+async def test_c28_a_clean_populate_after_a_conflict_serves_again(store: Contract) -> None:
     await store.populate_from_log(E, chain(A, B))
     await store.populate_from_log(E, chain(A, C))
     assert await store.populate_from_log(E, chain(A, B)) == InSync(2, 0)
     assert await store.chain_if_authoritative(E) == GuardedRead(chain(A, B), None)
 
 
-async def test_c29_revoked_until_populated_from_a_younger_read(store: ChainStore) -> None:
+async def test_c29_revoked_until_populated_from_a_younger_read(store: Contract) -> None:
     await store.populate_from_log(E, chain(A, B))
     older = LogRead(store.clock.now())
     assert await store.revoke(E, "second_writer")
@@ -244,7 +240,7 @@ async def test_c29_revoked_until_populated_from_a_younger_read(store: ChainStore
 
 
 async def test_an_older_read_that_conflicts_with_a_revoked_partition_writes_nothing(
-    store: ChainStore,
+    store: Contract,
 ) -> None:
     older = LogRead(store.clock.now())
     await store.populate_from_log(E, chain(A, B))
@@ -255,12 +251,12 @@ async def test_an_older_read_that_conflicts_with_a_revoked_partition_writes_noth
     assert await store.partition(E) == before
 
 
-async def test_a_label_refuses_older_reads_by_its_name_and_younger_ones_clear_it(store: ChainStore) -> None:
+async def test_a_label_refuses_older_reads_by_its_name_and_younger_ones_clear_it(store: Contract) -> None:
 
     older = LogRead(store.clock.now())
     await store.populate_from_log(E, chain(A, B))
 
-    async def label(unit: SqliteUnit) -> None:
+    async def label(unit: ContractUnit) -> None:
         partition = (await unit.partitions((E,)))[E]
         unit.put_partition(labelled(partition, "fork", store.clock.now()))
 
@@ -271,7 +267,7 @@ async def test_a_label_refuses_older_reads_by_its_name_and_younger_ones_clear_it
     assert (await store.chain_if_authoritative(E)).events == chain(A, B, C)
 
 
-async def test_revoking_the_unknown_writes_nothing(store: ChainStore) -> None:
+async def test_revoking_the_unknown_writes_nothing(store: Contract) -> None:
     assert not await store.revoke(E, "x")
     assert await store.partition(E) is None
 
@@ -286,7 +282,7 @@ async def test_revoking_the_unknown_writes_nothing(store: ChainStore) -> None:
     ],
 )
 async def test_row_1_a_refused_order_changes_nothing(
-    store: ChainStore, label: str, events: tuple[Event, ...]
+    store: Contract, label: str, events: tuple[Event, ...]
 ) -> None:
     await store.populate_from_log(E, chain(1, 2))
     before = await store.partition(E)
@@ -295,7 +291,7 @@ async def test_row_1_a_refused_order_changes_nothing(
     assert (await store.chain_if_authoritative(E)).events == chain(1, 2)
 
 
-async def test_row_10_a_hole_is_a_store_gap_not_a_divergence(backend: Backend, store: ChainStore) -> None:
+async def test_row_10_a_hole_is_a_store_gap_not_a_divergence(backend: Backend, store: Contract) -> None:
     await store.populate_from_log(E, chain(1, 2, 3, 4))
     backend.drop_event(E, 2)
     assert await store.populate_from_log(E, chain(1, 2, 3, 4)) == Refused("store_gap")
@@ -303,21 +299,21 @@ async def test_row_10_a_hole_is_a_store_gap_not_a_divergence(backend: Backend, s
     assert await reason(store) is Reason.CHAIN_GAP
 
 
-async def test_i02_an_edge_changed_in_the_store_is_not_served(backend: Backend, store: ChainStore) -> None:
+async def test_i02_an_edge_changed_in_the_store_is_not_served(backend: Backend, store: Contract) -> None:
     await store.populate_from_log(E, chain(1, 2, 3))
     backend.drop_event(E, 3)
     backend.plant_event(3, replace(chain(1, 2, 3)[2], prev_event_id=1))
     assert await reason(store) is Reason.CHAIN_GAP
 
 
-async def test_absent_names_the_stored_rows_that_the_read_lacks(store: ChainStore) -> None:
+async def test_absent_names_the_stored_rows_that_the_read_lacks(store: Contract) -> None:
     await store.populate_from_log(E, chain(1, 2, 3, 4))
     answer = await populated(store, chain(1, 2))
     assert [(row.exec_seq, row.event.event_id) for row in answer.absent] == [(3, 3), (4, 4)]
 
 
 async def test_a_foreign_row_has_no_origin_and_does_not_move_the_head(
-    backend: Backend, store: ChainStore
+    backend: Backend, store: Contract
 ) -> None:
     await store.populate_from_log(E, chain(1, 2))
     backend.plant_event(3, chain(1, 2, 3)[2])
@@ -326,7 +322,7 @@ async def test_a_foreign_row_has_no_origin_and_does_not_move_the_head(
     assert await reason(store) is Reason.COVERAGE_TOTAL_MISMATCH
 
 
-async def test_a_truncated_log_is_not_populated(store: ChainStore) -> None:
+async def test_a_truncated_log_is_not_populated(store: Contract) -> None:
     logs = (
         ExecutionLog(1, None, LogRead(store.clock.now())),
         ExecutionLog(2, chain(A, execution_id=2), LogRead(store.clock.now())),
@@ -335,10 +331,10 @@ async def test_a_truncated_log_is_not_populated(store: ChainStore) -> None:
     assert await store.authority(1) == NotPopulated()
 
 
-async def test_rows_held_back_refuse_every_reader_but_the_comparator(store: ChainStore) -> None:
+async def test_rows_held_back_refuse_every_reader_but_the_comparator(store: Contract) -> None:
     await store.populate_from_log(E, chain(1, 2))
 
-    async def hold(unit: SqliteUnit) -> tuple[GuardedRead, GuardedRead]:
+    async def hold(unit: ContractUnit) -> tuple[GuardedRead, GuardedRead]:
         unit.put_partition(replace((await unit.partitions((E,)))[E], held=1))
         return await unit.guarded_read(E), await unit.guarded_read(E, ignore_held=True)
 
@@ -348,11 +344,11 @@ async def test_rows_held_back_refuse_every_reader_but_the_comparator(store: Chai
 
 
 @pytest.mark.parametrize("flag", ["reread", "changed"])
-async def test_a_flag_that_waits_for_a_read_refuses_too(store: ChainStore, flag: str) -> None:
+async def test_a_flag_that_waits_for_a_read_refuses_too(store: Contract, flag: str) -> None:
 
     await store.populate_from_log(E, chain(1, 2))
 
-    async def put(unit: SqliteUnit, due: Due) -> Reason | None:
+    async def put(unit: ContractUnit, due: Due) -> Reason | None:
         unit.put_due(due)
         return (await unit.guarded_read(E)).reason
 
@@ -366,7 +362,7 @@ async def test_a_flag_that_waits_for_a_read_refuses_too(store: ChainStore, flag:
 # Append
 
 
-async def test_c06_append_enforces_the_head(store: ChainStore) -> None:
+async def test_c06_append_enforces_the_head(store: Contract) -> None:
     first, second, third = chain(A, B, C)
     assert await store.append(first) == 1
     assert await store.append(second) == 2
@@ -378,13 +374,13 @@ async def test_c06_append_enforces_the_head(store: ChainStore) -> None:
     assert await store.chain(E) == chain(A, B, C)
 
 
-async def test_append_to_an_empty_partition_wants_a_root(store: ChainStore) -> None:
+async def test_append_to_an_empty_partition_wants_a_root(store: Contract) -> None:
     with pytest.raises(NotHead):
         await store.append(chain(A, B)[1])
     assert await store.partition(E) is None
 
 
-async def test_append_claims_nothing(store: ChainStore) -> None:
+async def test_append_claims_nothing(store: Contract) -> None:
     await store.append(chain(A)[0])
     assert await store.authority(E) == NotPopulated()
     await store.populate_from_log(E, chain(A))
@@ -400,7 +396,7 @@ async def test_append_claims_nothing(store: ChainStore) -> None:
     assert [row.origin for row in await store.stored_chain(E)] == ["append", "append"]
 
 
-async def test_append_forgets_the_anchor_of_the_old_head(store: ChainStore) -> None:
+async def test_append_forgets_the_anchor_of_the_old_head(store: Contract) -> None:
     read = LogRead(store.clock.now(), epoch="e", anchor=77)
     await store.populate_from_log(E, chain(A), read=read)
     before = await store.partition(E)
@@ -412,7 +408,7 @@ async def test_append_forgets_the_anchor_of_the_old_head(store: ChainStore) -> N
     assert (after.head_epoch, after.head_anchor) == (None, None)
 
 
-async def test_d01_a_duplicate_id_with_the_right_predecessor_is_refused(store: ChainStore) -> None:
+async def test_d01_a_duplicate_id_with_the_right_predecessor_is_refused(store: Contract) -> None:
     await store.populate_from_log(E, chain(A, B))
     before = await store.partition(E)
     with pytest.raises(Invalid, match="write-once"):
@@ -421,7 +417,7 @@ async def test_d01_a_duplicate_id_with_the_right_predecessor_is_refused(store: C
     assert await store.chain(E) == chain(A, B)
 
 
-async def test_append_refuses_a_place_that_somebody_took(backend: Backend, store: ChainStore) -> None:
+async def test_append_refuses_a_place_that_somebody_took(backend: Backend, store: Contract) -> None:
     await store.append(chain(A)[0])
     backend.plant_event(2, chain(A, 77)[1])
     with pytest.raises(Invalid, match="write-once"):
@@ -435,7 +431,7 @@ async def test_append_refuses_a_place_that_somebody_took(backend: Backend, store
 class Race:
     """A log that grows, its feed, and comparisons of a read of it with the store."""
 
-    def __init__(self, store: ChainStore) -> None:
+    def __init__(self, store: Contract) -> None:
         self.store = store
         self.length = 1
         self.compared = 0
@@ -464,7 +460,7 @@ class Race:
         if slow:
             await asyncio.sleep(0)  # what grows now overtakes this read
 
-        async def work(unit: SqliteUnit) -> tuple[Outcome, GuardedRead]:
+        async def work(unit: ContractUnit) -> tuple[Outcome, GuardedRead]:
             outcome = (await unit.populate((log,)))[E].outcome
             return outcome, await unit.guarded_read(E, ignore_held=True)
 
@@ -477,14 +473,14 @@ class Race:
         self.compare(log, populated.outcome, answer)
 
 
-async def test_i20_two_holds_disagree(store: ChainStore) -> None:
+async def test_i20_two_holds_disagree(store: Contract) -> None:
     race = Race(store)
     for _ in range(30):
         await asyncio.gather(race.in_two_holds(), race.grow())
     assert race.disagreed > 0
 
 
-async def test_i20_one_hold_never_disagrees_in_2000(store: ChainStore) -> None:
+async def test_i20_one_hold_never_disagrees_in_2000(store: Contract) -> None:
     race = Race(store)
     while race.compared < 2000:
         reads = [race.in_one_hold(slow=turn % 10 == 0) for turn in range(60)]
@@ -496,7 +492,7 @@ async def test_i20_one_hold_never_disagrees_in_2000(store: ChainStore) -> None:
 # Failures
 
 
-async def test_i05_an_unreadable_head_is_a_failure_never_absent(backend: Backend, store: ChainStore) -> None:
+async def test_i05_an_unreadable_head_is_a_failure_never_absent(backend: Backend, store: Contract) -> None:
     await store.populate_from_log(E, chain(A, B))
     backend.break_head()
     for call in (
@@ -513,7 +509,7 @@ async def test_i05_an_unreadable_head_is_a_failure_never_absent(backend: Backend
 
 @pytest.mark.parametrize("half", [(1, None), (None, 2), (-1, 2)])
 async def test_row_2_a_malformed_watermark_is_damage(
-    backend: Backend, store: ChainStore, half: tuple[int | None, int | None]
+    backend: Backend, store: Contract, half: tuple[int | None, int | None]
 ) -> None:
     await store.populate_from_log(E, chain(A, B))
     backend.plant_watermark(E, *half)
@@ -528,7 +524,7 @@ async def test_row_2_a_malformed_watermark_is_damage(
 
 @pytest.mark.parametrize("half", [(A, None), (A, -1)])
 async def test_row_5_a_malformed_coverage_is_damage(
-    backend: Backend, store: ChainStore, half: tuple[int | None, int | None]
+    backend: Backend, store: Contract, half: tuple[int | None, int | None]
 ) -> None:
     await store.populate_from_log(E, chain(A, B))
     backend.plant_coverage(E, *half)

@@ -16,9 +16,7 @@ from sidecar.core.horizon import Cursor
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import EpochSpan, ExecutionLog, Store
 from sidecar.errors import Invalid, InvariantError
-from sidecar.store import ChainStore
-from sidecar.store.unit import SqliteUnit
-from tests.contract.backends import Backend
+from tests.contract.backends import Backend, Contract, ContractUnit
 from tests.contract.events import E, chain, long_chain
 
 FULL = Partition(
@@ -48,13 +46,13 @@ DUE = Due(E, 1, 2, 3, 4, 5, 6, 7, "dangling:9", 8, 9)
 CURSOR = Cursor("late", 2**33, "s/1/2/3", "noetl.event|0/1", "tree", 1_700_000_000_000_000)
 
 
-def as_port(store: ChainStore) -> Store:
+def as_port(store: Contract) -> Store:
     """The type checker holds the implementation against core's port here."""
     return store
 
 
-async def test_records_come_back_as_they_were_put(store: ChainStore) -> None:
-    async def put(unit: SqliteUnit) -> None:
+async def test_records_come_back_as_they_were_put(store: Contract) -> None:
+    async def put(unit: ContractUnit) -> None:
         unit.put_partition(FULL)
         unit.put_due(DUE)
         unit.put_cursor(CURSOR)
@@ -65,16 +63,16 @@ async def test_records_come_back_as_they_were_put(store: ChainStore) -> None:
     assert await store.cursors() == {"late": CURSOR}
 
 
-async def test_a_cursor_without_horizon_stays_without(store: ChainStore) -> None:
-    async def put(unit: SqliteUnit) -> None:
+async def test_a_cursor_without_horizon_stays_without(store: Contract) -> None:
+    async def put(unit: ContractUnit) -> None:
         unit.put_cursor(replace(CURSOR, horizon=None))
 
     await store.transact(put)
     assert (await store.cursors())["late"].horizon is None
 
 
-async def test_buffered_records_are_seen_in_the_same_unit(store: ChainStore) -> None:
-    async def work(unit: SqliteUnit) -> None:
+async def test_buffered_records_are_seen_in_the_same_unit(store: Contract) -> None:
+    async def work(unit: ContractUnit) -> None:
         unit.put_partition(Partition(1))
         unit.put_partition(Partition(2))
         unit.put_partition(Partition(1, held=5))
@@ -89,12 +87,12 @@ async def test_buffered_records_are_seen_in_the_same_unit(store: ChainStore) -> 
     assert await store.due((1, 2)) == {1: Due(1, 5)}
 
 
-async def test_dropped_records_are_gone(store: ChainStore) -> None:
-    async def put(unit: SqliteUnit) -> None:
+async def test_dropped_records_are_gone(store: Contract) -> None:
+    async def put(unit: ContractUnit) -> None:
         unit.put_due(DUE)
         unit.put_cursor(CURSOR)
 
-    async def drop(unit: SqliteUnit) -> None:
+    async def drop(unit: ContractUnit) -> None:
         assert await unit.due((E,)) == {E: DUE}
         unit.drop_due(E)
         unit.drop_cursor("late")
@@ -109,28 +107,28 @@ async def test_dropped_records_are_gone(store: ChainStore) -> None:
 ROWS = tuple(StoredEvent(seq, event, "log", 6 + seq) for seq, event in enumerate(chain(90, 10), 1))
 
 
-async def by_chain(unit: SqliteUnit) -> object:
+async def by_chain(unit: ContractUnit) -> object:
     return await unit.chain(E) == ROWS
 
 
-async def by_find(unit: SqliteUnit) -> object:
+async def by_find(unit: ContractUnit) -> object:
     return await unit.find(((E, 10), (E, 11), (E + 1, 90))) == {(E, 10): ROWS[1]}
 
 
-async def by_row_counts(unit: SqliteUnit) -> object:
+async def by_row_counts(unit: ContractUnit) -> object:
     return await unit.row_counts((E, E + 1)) == {E: (2, 2), E + 1: (0, 0)}
 
 
-async def by_populate(unit: SqliteUnit) -> object:
+async def by_populate(unit: ContractUnit) -> object:
     log = ExecutionLog(E, chain(90, 10), LogRead(9))
     return (await unit.populate((log,)))[E].outcome.label == "in_sync"
 
 
 @pytest.mark.parametrize("sees", [by_chain, by_find, by_row_counts, by_populate])
 async def test_appended_rows_are_seen_before_they_are_committed(
-    store: ChainStore, sees: Callable[[SqliteUnit], Awaitable[object]]
+    store: Contract, sees: Callable[[ContractUnit], Awaitable[object]]
 ) -> None:
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: ContractUnit) -> None:
         unit.append(ROWS)
         assert await sees(unit)
         assert await store.stored_chain(E) == ()  # another reader sees none of it yet
@@ -139,7 +137,7 @@ async def test_appended_rows_are_seen_before_they_are_committed(
     assert await store.stored_chain(E) == ROWS
 
 
-async def test_one_populate_of_many_executions(store: ChainStore) -> None:
+async def test_one_populate_of_many_executions(store: Contract) -> None:
     events = {e: long_chain(3, execution_id=e) for e in (1, 2, 3)}
     await store.populate_from_log(2, events[2][:2])
     logs = [ExecutionLog(e, rows, LogRead(store.clock.now())) for e, rows in events.items()]
@@ -148,20 +146,20 @@ async def test_one_populate_of_many_executions(store: ChainStore) -> None:
     assert {e: (await store.chain_if_authoritative(e)).events for e in events} == events
 
 
-async def test_an_execution_twice_in_one_populate_is_our_bug(store: ChainStore) -> None:
+async def test_an_execution_twice_in_one_populate_is_our_bug(store: Contract) -> None:
     log = ExecutionLog(E, chain(1), LogRead(store.clock.now()))
     with pytest.raises(InvariantError):
         await store.transact(lambda unit: unit.populate((log, log)))
 
 
-async def test_a_log_with_a_foreign_event_is_our_bug(store: ChainStore) -> None:
+async def test_a_log_with_a_foreign_event_is_our_bug(store: Contract) -> None:
     log = ExecutionLog(E, chain(1, execution_id=E + 1), LogRead(store.clock.now()))
     with pytest.raises(InvariantError):
         await store.transact(lambda unit: unit.populate((log,)))
 
 
-async def test_cursor_and_rows_commit_together_or_not_at_all(store: ChainStore) -> None:
-    async def work(unit: SqliteUnit, *, fail: bool) -> None:
+async def test_cursor_and_rows_commit_together_or_not_at_all(store: Contract) -> None:
+    async def work(unit: ContractUnit, *, fail: bool) -> None:
         unit.append((StoredEvent(1, chain(1)[0], "log", 1),))
         unit.put_cursor(CURSOR)
         unit.put_due(DUE)
@@ -179,8 +177,8 @@ async def test_cursor_and_rows_commit_together_or_not_at_all(store: ChainStore) 
 
 
 async def test_the_engine_sequence_is_global_and_never_reissued(backend: Backend) -> None:
-    async def gseq_high(store: ChainStore) -> int:
-        async def work(unit: SqliteUnit) -> int:
+    async def gseq_high(store: Contract) -> int:
+        async def work(unit: ContractUnit) -> int:
             return unit.gseq
 
         return await store.transact(work)
@@ -198,24 +196,24 @@ async def test_the_engine_sequence_is_global_and_never_reissued(backend: Backend
         assert await gseq_high(store) == 5
 
 
-async def test_on_commit_runs_after_the_commit_and_before_the_next_unit(store: ChainStore) -> None:
+async def test_on_commit_runs_after_the_commit_and_before_the_next_unit(store: Contract) -> None:
     order: list[str] = []
 
-    async def first(unit: SqliteUnit) -> None:
+    async def first(unit: ContractUnit) -> None:
         unit.on_commit(lambda: order.append("committed"))
         order.append("first")
 
-    async def second(_: SqliteUnit) -> None:
+    async def second(_: ContractUnit) -> None:
         order.append("second")
 
     await asyncio.gather(store.transact(first), store.transact(second))
     assert order == ["first", "committed", "second"]
 
 
-async def test_on_commit_does_not_run_after_a_rollback(store: ChainStore) -> None:
+async def test_on_commit_does_not_run_after_a_rollback(store: Contract) -> None:
     ran: list[int] = []
 
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: ContractUnit) -> None:
         unit.on_commit(lambda: ran.append(1))
         unit.append((StoredEvent(1, chain(1)[0]), StoredEvent(1, chain(1)[0])))
 
@@ -224,8 +222,8 @@ async def test_on_commit_does_not_run_after_a_rollback(store: ChainStore) -> Non
     assert ran == []
 
 
-async def test_epochs_keep_first_and_last_sight(store: ChainStore) -> None:
-    async def see(unit: SqliteUnit, epoch: str, now: int) -> None:
+async def test_epochs_keep_first_and_last_sight(store: Contract) -> None:
+    async def see(unit: ContractUnit, epoch: str, now: int) -> None:
         await unit.see_epoch(epoch, now)
 
     for epoch, now in (("b/1/2/3", 5), ("a", 7), ("b/1/2/3", 9), ("b/1/2/3", 8)):
@@ -235,7 +233,7 @@ async def test_epochs_keep_first_and_last_sight(store: ChainStore) -> None:
     assert await store.transact(lambda unit: unit.epochs()) == spans
 
 
-async def test_due_now_is_what_is_due_or_flagged_oldest_first(store: ChainStore) -> None:
+async def test_due_now_is_what_is_due_or_flagged_oldest_first(store: Contract) -> None:
     entries = (
         Due(1, 100),
         Due(2, 50),
@@ -248,7 +246,7 @@ async def test_due_now_is_what_is_due_or_flagged_oldest_first(store: ChainStore)
         Due(9, 400, first_seen_at=1, last_row_at=1, pending_since=1, tries=1),
     )
 
-    async def put(unit: SqliteUnit) -> None:
+    async def put(unit: ContractUnit) -> None:
         for due in entries:
             unit.put_due(due)
 
@@ -258,14 +256,14 @@ async def test_due_now_is_what_is_due_or_flagged_oldest_first(store: ChainStore)
     assert await store.due_now(39, 10) == [8, 7, 6, 5, 4]
 
 
-async def test_missing_keeps_the_order_of_the_question(store: ChainStore) -> None:
+async def test_missing_keeps_the_order_of_the_question(store: Contract) -> None:
     await store.populate_from_log(E, chain(90, 10))
     keys = [(E, 5), (E, 10), (E + 1, 90), (E, 90), (E, 5)]
     assert await store.missing(keys) == [(E, 5), (E + 1, 90), (E, 5)]
     assert await store.missing([]) == []
 
 
-async def test_sums_are_exact_at_the_ends_of_64_bits(store: ChainStore) -> None:
+async def test_sums_are_exact_at_the_ends_of_64_bits(store: Contract) -> None:
     ids = {ID_MIN: (ID_MIN, ID_MIN + 1), -5: (ID_MIN, ID_MAX), 7: (ID_MAX, ID_MAX - 1, -1), ID_MAX: (ID_MAX,)}
     for execution_id, events in ids.items():
         await store.populate_from_log(execution_id, chain(*events, execution_id=execution_id))
@@ -279,7 +277,7 @@ async def test_sums_are_exact_at_the_ends_of_64_bits(store: ChainStore) -> None:
 
 
 async def test_executions_walks_pages_and_sees_rows_without_a_record(
-    backend: Backend, store: ChainStore
+    backend: Backend, store: Contract
 ) -> None:
     for execution_id in (1, 2, 3, 5):
         await store.populate_from_log(execution_id, ())
@@ -289,10 +287,10 @@ async def test_executions_walks_pages_and_sees_rows_without_a_record(
     assert [e async for e in store.executions(ID_MAX, ID_MAX, page=1)] == []
 
 
-async def test_a_unit_is_dead_after_its_transaction(store: ChainStore) -> None:
-    kept: list[SqliteUnit] = []
+async def test_a_unit_is_dead_after_its_transaction(store: Contract) -> None:
+    kept: list[ContractUnit] = []
 
-    async def keep(unit: SqliteUnit) -> None:
+    async def keep(unit: ContractUnit) -> None:
         kept.append(unit)
 
     await store.transact(keep)
@@ -311,14 +309,14 @@ async def test_the_clock_starts_above_every_time_in_the_store(backend: Backend) 
     async with backend.open() as store:
         assert store.clock.now() > future
 
-        async def see(unit: SqliteUnit) -> None:
+        async def see(unit: ContractUnit) -> None:
             unit.put_partition(Partition(2, revoked_at=future + 10**9))
 
         await store.transact(see)
     async with backend.open() as store:
         assert store.clock.now() > future + 10**9
 
-        async def append(unit: SqliteUnit) -> None:
+        async def append(unit: ContractUnit) -> None:
             unit.append((StoredEvent(1, chain(1)[0], "log", future + 10**10),))
 
         await store.transact(append)

@@ -320,12 +320,19 @@ class _Write:
     def _save(
         self, unit: Unit, execution_id: int, before: Due | None, after: Due | None, result: Settled | None
     ) -> None:
-        if after is not None and not self.feed.comparing and not _unstored(after, result):
-            after = None
+        if after is not None and not self.feed.comparing:
+            after = self._without_comparator(execution_id, after, result)
         if after is None and before is not None:
             unit.drop_due(execution_id)
         elif after is not None and after != before:
             unit.put_due(after)
+
+    def _without_comparator(self, execution_id: int, due: Due, result: Settled | None) -> Due | None:
+        """The entry if something is not stored; behind the others once its log was read."""
+        if not _unstored(due, result):
+            return None
+        asked = execution_id in self.logs
+        return replace(due, due_at=self.now + self.feed.windows.settle) if asked else due
 
     def _reread_done(self, due: Due | None, execution_id: int, populated: Populated | None) -> Due | None:
         if due is None or populated is None or not is_synced(populated):

@@ -610,3 +610,17 @@ async def test_without_a_comparator_a_log_is_not_read_again_at_every_poll(line: 
     for _ in range(10):
         await here.deliver()
     assert len(here.reads) <= before + 1
+
+
+async def test_without_a_comparator_logs_that_stay_refused_do_not_starve_the_others(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.feed.FIRST_SIGHTS_MAX", 2)
+    here = await line(comparing=False, windows=Windows(settle=0))
+    for n in range(4):
+        await here.write(ev(1, execution_id=E + n), ev(3, 2, execution_id=E + n))
+    await here.restart()
+    here.commit(ev(2, 1, execution_id=E + 3))
+    for _ in range(4):
+        await here.deliver()
+    assert await here.stored(E + 3) == [1, 2, 3]

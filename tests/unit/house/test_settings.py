@@ -32,7 +32,7 @@ def test_a_gate_is_off(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2", "enabled", "o n", "tru\u0435", "y", "-1"])
-def test_any_other_text_is_unrecognised_and_never_on(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c10_any_other_text_is_unrecognised_and_never_on(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOETL_CHAIN_POPULATE", text)
     settings = load()
     assert settings.populate is Reading.UNRECOGNISED

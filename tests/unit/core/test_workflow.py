@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from sidecar.core.state import RunState, StepState, WorkflowState
@@ -395,3 +398,16 @@ def test_a_fold_grows_with_its_chain() -> None:
     growing.absorb(tale.events[1:])
     assert growing.state == tale.state
     assert growing.count == 3
+
+
+def test_the_folds_load_no_database_no_settings_and_no_loop() -> None:
+    program = (
+        "import sys; from sidecar.core.workflow import fold; from sidecar.core.replay import Replay;"
+        " from sidecar.core.digest import digest; print(*sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded.isdisjoint({"asyncpg", "aiosqlite", "sqlite3", "pydantic", "pydantic_settings", "asyncio"})
+    assert "msgspec" in loaded

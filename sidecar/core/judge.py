@@ -124,6 +124,8 @@ class _Finding:
     pending_key: str | None = None
     pending_since: int | None = None
     of_axes: bool = False
+    log_event_id: int | None = None
+    stored_event_id: int | None = None
 
 
 def judge(hold: Hold, windows: Windows) -> Ruling:
@@ -193,7 +195,15 @@ def judge_absent(execution_id: int, resolution: Resolution, *, log_rows: int, st
 def _ruling(findings: list[_Finding], execution_id: int, log_rows: int, stored_rows: int) -> Ruling:
     first = min(findings, key=_rank)
     judgement = Judgement(
-        execution_id, first.verdict, first.kinds, first.position, log_rows, stored_rows, first.detail
+        execution_id,
+        first.verdict,
+        first.kinds,
+        first.position,
+        log_rows,
+        stored_rows,
+        first.detail,
+        first.log_event_id,
+        first.stored_event_id,
     )
     return Ruling(judgement, first.pending_key, first.pending_since)
 
@@ -217,7 +227,12 @@ def _of_resolution(resolution: Resolution | None) -> Iterator[_Finding]:
         case LogPruned():
             yield _Finding(Verdict.LOG_PRUNED)
         case SecondWriter():
-            yield _Finding(Verdict.SECOND_WRITER, (Kind.SECOND_WRITER,), detail=_named_rows(resolution))
+            yield _Finding(
+                Verdict.SECOND_WRITER,
+                (Kind.SECOND_WRITER,),
+                detail=_named_rows(resolution),
+                stored_event_id=resolution.event_ids[0],
+            )
 
 
 def _named_rows(found: SecondWriter) -> str:
@@ -249,7 +264,12 @@ def _of_plan(outcome: Outcome) -> Iterator[_Finding]:
             yield _Finding(_refused(label), detail=label)
         case Diverged():
             yield _Finding(
-                Verdict.DIVERGENT, (Kind(outcome.kind),), outcome.position, f"event {outcome.stored.event_id}"
+                Verdict.DIVERGENT,
+                (Kind(outcome.kind),),
+                outcome.position,
+                f"event {outcome.stored.event_id}",
+                log_event_id=outcome.log.event_id,
+                stored_event_id=outcome.stored.event_id,
             )
         case StaleLog():
             yield _Finding(Verdict.STALE_LOG_UNRESOLVED)

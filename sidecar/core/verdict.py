@@ -88,7 +88,11 @@ NOT_ELIGIBLE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One verdict with what an engineer needs first.  `position` counts from 0."""
+    """One verdict with what an engineer needs first.
+
+    `position` counts from 0; `log_event_id` and `stored_event_id` are what each side holds
+    there, None where it holds nothing or the verdict is about no single place.
+    """
 
     execution_id: int
     verdict: Verdict
@@ -97,3 +101,5 @@ class Judgement:
     log_rows: int = 0
     stored_rows: int = 0
     detail: str = ""
+    log_event_id: int | None = None
+    stored_event_id: int | None = None

@@ -262,6 +262,7 @@ def test_stale_reads_are_counted_in_a_row(key: str | None) -> None:
                 Verdict.SECOND_WRITER,
                 (Kind.SECOND_WRITER,),
                 detail="not in the log: 77 (origin unknown)",
+                stored_event_id=77,
             ),
         ),
         (
@@ -271,6 +272,7 @@ def test_stale_reads_are_counted_in_a_row(key: str | None) -> None:
                 Verdict.SECOND_WRITER,
                 (Kind.SECOND_WRITER,),
                 detail="not in the log: 77 (origin log), 78 (origin api) and 3 more",
+                stored_event_id=77,
             ),
         ),
     ],
@@ -310,7 +312,7 @@ def test_absent_rows_that_nobody_asked_about_are_our_bug() -> None:
 def test_row_4_needs_no_window_and_names_kind_position_and_event() -> None:
     changed = replace(B, body="{}")
     ruling = judge(hold(LOG, (A, changed)), W)
-    assert ruling.judgement == Judgement(E, Verdict.DIVERGENT, (Kind.PAYLOAD,), 1, 3, 2, "event 30")
+    assert ruling.judgement == Judgement(E, Verdict.DIVERGENT, (Kind.PAYLOAD,), 1, 3, 2, "event 30", 30, 30)
 
 
 @pytest.mark.parametrize("kind", ["conflict", "parent", "edge", "payload"])

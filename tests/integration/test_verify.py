@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,6 @@ async def test_the_document_names_every_verdict_and_kind_and_every_finding(pg: D
 
 
 async def test_some_executions_and_those_since_a_time(pg: Database) -> None:
-    from datetime import UTC, datetime, timedelta
-
     now = datetime.now(UTC).replace(tzinfo=None)
     old = now - timedelta(days=2)
     await pg.insert(chain_rows(E, [1, 2], created_at=old))
@@ -167,13 +166,11 @@ async def test_what_is_not_good_is_read_once_more_after_the_settle_time(
     at_once = await verification(settings(pg))
     assert verdicts(at_once) == {"refused_dangling_prev": 1}
 
-    from sidecar.comparator import verify as module
-
     async def meanwhile(seconds: float) -> None:
         assert 0 < seconds <= 5
         await pg.insert([event_row(E, 2, prev=1)])
 
-    monkeypatch.setattr(module.asyncio, "sleep", meanwhile)
+    monkeypatch.setattr("sidecar.comparator.verify.asyncio.sleep", meanwhile)
     settled = await verification(settings(pg), settle_s=5)
     assert verdicts(settled) == {"match": 1}
     assert settled.executions == 1

@@ -184,5 +184,5 @@ async def test_stop_at_any_moment(pg: Database, tmp_path: Path) -> None:
                 await _ends(sidecar, signum)
     async with Running.start(pg.dsn, store) as sidecar:
         (rows,) = (await pg.fetch("SELECT count(*) FROM noetl.event"))[0]
-        await sidecar.stores(rows)
+        await sidecar.stores(rows, patience_s=120)
         await _ends(sidecar, signal.SIGTERM)

@@ -8,6 +8,7 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -98,10 +99,11 @@ class Running:
 
     async def stores(self, rows: int, *, patience_s: float = PATIENCE_S) -> None:
         """Wait until so many event rows are in the store."""
-        async with asyncio.timeout(patience_s):
-            while stored_rows(self.store) < rows:
-                assert self._process.returncode is None, self.lines
-                await asyncio.sleep(0.02)
+        deadline = time.monotonic() + patience_s
+        while (stored := stored_rows(self.store)) < rows:
+            assert self._process.returncode is None, self.lines
+            assert time.monotonic() < deadline, f"{stored} of {rows} rows are stored"
+            await asyncio.sleep(0.02)
 
     async def listens_to_signals(self) -> None:
         """Wait until the program has its handlers: before that the interpreter starts."""

@@ -279,6 +279,7 @@ class Line:
             self.progress.move()
 
         while True:
+            self._metrics.replica(index, lag=replica.lag)
             try:
                 await replica.follow(tell)
             except StoreError as error:

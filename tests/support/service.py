@@ -162,7 +162,8 @@ async def service(dsn: str, store: Path, **settings: Any) -> AsyncIterator[Servi
     What ends the line before that is raised at the end of the block.
     """
     given = Settings.given(dsn=dsn, store=str(store), **(FAST | settings))
-    instruments = Instruments(Metrics(), Health(), structlog.get_logger())
+    metrics = Metrics(replicas=len(given.store_replicas))
+    instruments = Instruments(metrics, Health(), structlog.get_logger())
     async with (
         ChainStore.open(given.store) as opened,
         assembled(given, opened, instruments) as line,

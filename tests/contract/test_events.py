@@ -162,6 +162,37 @@ async def test_c07_c08_the_replicated_marker_widens_both_ways(
     assert await reason(store) is Reason.NO_COVERAGE
 
 
+async def test_the_marker_of_an_empty_execution_begins_with_its_first_event(store: Contract) -> None:
+    for e in (1, 2):
+        await store.populate_from_log(e, ())
+    await store.populate_replicated(chain(A, B, execution_id=1)[1], 2)
+    await store.populate(chain(A, execution_id=2)[0])
+    assert [await store.authority(e) for e in (1, 2)] == [Authoritative(2, 2), Authoritative(1, 1)]
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 1, 3)])
+async def test_the_record_has_the_parent_of_the_first_row(store: Contract, order: tuple[int, ...]) -> None:
+    parents = {1: 4, 2: 5, 3: None}
+    for seq in order:
+        event = replace(chain(A, B, C)[seq - 1], parent_execution_id=parents[seq])
+        await store.apply_replicated(event, seq)
+    partition = await store.partition(E)
+    assert partition is not None
+    assert partition.parent_execution_id == await store.parent_execution_of(E) == 4
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+async def test_a_terminal_event_is_remembered_whatever_comes_after(
+    store: Contract, order: tuple[int, ...]
+) -> None:
+    events = {1: FIRST, 2: replace(SECOND, event_type="playbook.completed")}
+    for seq in order:
+        await store.apply_replicated(events[seq], seq)
+    partition = await store.partition(E)
+    assert partition is not None
+    assert partition.terminal
+
+
 async def test_c14_a_first_replicated_event_that_fails_claims_nothing(store: Contract) -> None:
     await store.append(FIRST)
     with pytest.raises(Forked):

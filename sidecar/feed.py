@@ -311,7 +311,7 @@ class _Write:
             at_once = i in gone or self._open_question(i, populated.get(i))
             after = before
             if news != News() or at_once or self._catch_up_needs_entry(i, populated.get(i)):
-                verdict_at = None if at_once or result is None else result.partition.verdict_at
+                verdict_at = None if result is None else result.partition.verdict_at
                 after = noted(before, i, news, now=self.now, verdict_at=verdict_at, windows=self.feed.windows)
                 if at_once:
                     after = replace(after, due_at=min(after.due_at, self.now))

@@ -264,12 +264,14 @@ async def test_clearing_a_label_reads_again_what_came_after_the_read_began(line:
 
 
 async def test_while_the_log_must_be_read_again_nothing_is_extended(line: Line) -> None:
-    here = await line(limits=Limits(pool=1))
+    here = await line()
     await matched(here, 1)
-    await here.write(ev(8, 7), ev(9, 8))
+    await here.write(ev(8, 7))
+    await here.restart()
     report = await here.write(ev(2, 1))
     assert report.ways == {}
     assert await here.stored(E) == [1]
+    assert len(here.feed.pool(E)) == 1
 
 
 async def test_a_head_of_an_ended_epoch_is_not_extended_but_read_again(line: Line) -> None:
@@ -551,6 +553,22 @@ async def test_a_row_that_came_during_the_read_keeps_the_entry(line: Line) -> No
     await here.tick()
     assert await here.due(E) is not None
     assert not await here.is_due(E), "settle later"
+
+
+async def test_a_log_read_corrects_the_count_of_rows_unless_rows_came_meanwhile(line: Line) -> None:
+    here = await line()
+    here.commit(*chain(1, 2, 3))
+    await here.deliver(here.log[E][3])
+    assert (await here.partition(E)).rows_seen == 1
+    await here.judge(E)
+    assert (await here.partition(E)).rows_seen == 3
+
+    async def meanwhile() -> None:
+        await here.write(ev(5, 4))
+
+    here.after_read = meanwhile
+    await here.judge(E)
+    assert (await here.partition(E)).rows_seen == 4
 
 
 # Divergences are counted once

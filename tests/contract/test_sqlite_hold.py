@@ -6,16 +6,18 @@ import asyncio
 import itertools
 import sqlite3
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from sidecar.core.authority import Partition, StoredEvent
+from sidecar.core.authority import Authoritative, Partition, StoredEvent
 from sidecar.core.horizon import Cursor
 from sidecar.errors import (
     Invalid,
     InvariantError,
+    NotHead,
     StoreBusy,
     StoreCorrupt,
     StoreError,
@@ -250,6 +252,34 @@ async def test_every_statement_may_fail_and_leaves_no_trace(
             assert not await whole_or_nothing(store, 1)
         assert nth > 10
         assert await whole_or_nothing(store, 1)
+
+
+@pytest.mark.parametrize("refused", ["not_head", "write_once"])
+async def test_c13_an_engine_failure_takes_the_marker_back_too(
+    sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """A refused event leaves its marker, unless the engine fails at any call on the way."""
+    event = replace(chain(9)[0], prev_event_id=None if refused == "not_head" else 2)
+    event = event if refused == "not_head" else replace(event, event_id=1)
+    async with sqlite.open() as store:
+        await store.populate_from_log(E, chain(1, 2))
+        before = await store.partition(E)
+        calls = NthCall(store, monkeypatch)
+
+        async def full() -> None:
+            await calls.raw.rollback()  # as SQLite does by itself
+            raise error(sqlite3.SQLITE_FULL)
+
+        for nth in itertools.count(1):
+            calls.arm(nth, full)
+            with pytest.raises((StoreFull, NotHead, Invalid)) as caught:
+                await store.populate(event)
+            if not isinstance(caught.value, StoreFull):
+                break
+            assert await store.partition(E) == before
+            assert not store._writer._raw.in_transaction
+        assert nth > 6
+        assert await store.authority(E) == Authoritative(1, 3)
 
 
 def error(code: int | None) -> sqlite3.Error:

@@ -94,7 +94,7 @@ async def _run_peak(pg: Database, store: Path, *, rows: int) -> int:
     """`run` from an empty store until it is ready: every row lies in the late lane's window."""
     async with Running.start(pg.dsn, store) as sidecar:
         await sidecar.stores(rows, patience_s=600)
-        await sidecar.until("/readyz", lambda text: text == "ready\n")
+        await sidecar.until("/readyz", lambda text: text == "ready\n", patience_s=300)
         peak = _peak(sidecar.pid)
         assert await sidecar.stopped() == 0
     store.unlink()  # noqa: ASYNC240 - a moment
@@ -113,15 +113,15 @@ async def test_memory_of_a_run_that_catches_up(pg: Database, tmp_path: Path) -> 
 
 @pytest.mark.torture
 async def test_memory_of_long_executions_seen_for_the_first_time(pg: Database, tmp_path: Path) -> None:
-    """250 executions of 1600 rows, 400 MB: a lane meets them all at once."""
+    """250 executions of 800 rows: a lane meets them all at once, 200 MB in one window."""
     store = tmp_path / "chain.db"
     await _fill(pg, 1, 250, events=2, pad=1000)
     small = await _run_peak(pg, store, rows=500)
     await pg.execute("TRUNCATE noetl.event")
-    await _fill(pg, 1, 250, events=1600, pad=1000)
-    large = await _run_peak(pg, store, rows=400_000)
+    await _fill(pg, 1, 250, events=800, pad=1000)
+    large = await _run_peak(pg, store, rows=200_000)
     # What each lane remembers of rows above its H is most of it, and has a limit of its own.
-    assert large - small < 220 * MIB, (small // MIB, large // MIB)
+    assert large - small < 190 * MIB, (small // MIB, large // MIB)
 
 
 @pytest.mark.torture
@@ -129,7 +129,5 @@ async def test_memory_of_600_000_rows(pg: Database, tmp_path: Path) -> None:
     store = tmp_path / "chain.db"
     await _fill(pg, 1, 500, events=40, pad=1000)
     small = await _backfill_peak(pg, store, rows=20_000)
-    running = await _run_peak(pg, store, rows=20_000)
     await _fill(pg, 501, 14_500, events=40, pad=1000)
     assert await _backfill_peak(pg, store, rows=600_000) - small < 30 * MIB
-    assert await _run_peak(pg, store, rows=600_000) - running < 100 * MIB

@@ -90,9 +90,9 @@ class Running:
         port = (await self.says("listening"))["port"]
         return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
 
-    async def until(self, path: str, holds: Callable[[str], bool]) -> str:
+    async def until(self, path: str, holds: Callable[[str], bool], *, patience_s: float = PATIENCE_S) -> str:
         """Ask a route until its body is as wanted."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             while not holds(body := await self.get(path)):  # noqa: ASYNC110 - another process has no event
                 await asyncio.sleep(0.05)
         return body

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
+import pytest
 import structlog
+from structlog.testing import capture_logs
 
-from sidecar.errors import SourceUnavailable, StoreFull
-from sidecar.line import Instruments, Line
+from sidecar.errors import InvariantError, SourceUnavailable, StoreError, StoreFull
+from sidecar.line import Instruments, Line, ReplicaStep
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
 
@@ -47,3 +51,56 @@ def test_a_trouble_ends_with_the_last_loop_that_has_it() -> None:
     assert (_paused(metrics), health.reasons()) == (0, (NotReady.SOURCE_UNAVAILABLE,))
     line._well("sweep")
     assert health.reasons() == ()
+
+
+@dataclass
+class Told:
+    """A replica's step as the line reads it."""
+
+    lag: int = 0
+    clashes: tuple[Any, ...] = ()
+    forks: int = 0
+    initialised: bool = False
+    applied: bool = True
+
+
+class Faltering:
+    """A replica that fails with these reasons in turn, or applies; then our own bug ends it."""
+
+    lag = 5
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = iter(reasons)
+        self.calls = 0
+
+    async def follow(self, tell: Callable[[ReplicaStep], None]) -> None:
+        self.calls += 1
+        tell(Told(lag=5, applied=False))
+        for reason in self.reasons:
+            if reason == "applies":
+                tell(Told(lag=0))
+                continue
+            raise StoreError(reason)
+        raise InvariantError("our bug ends the process")
+
+
+async def test_a_replica_that_fails_is_told_once_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(round(seconds, 1))
+
+    monkeypatch.setattr("sidecar.line.asyncio.sleep", sleep)
+    metrics, health, nobody = Metrics(replicas=1), Health(), cast("Any", None)
+    instruments = Instruments(metrics, health, structlog.get_logger())
+    line = Line((), nobody, nobody, _nothing, instruments, tick_s=1)
+    replica = Faltering("a", "a", "a", "b", "applies", "b", "b")
+    with capture_logs() as said, pytest.raises(InvariantError):
+        await line._replicate(0, replica)
+    assert [(each["event"], each.get("reason")) for each in said] == [
+        ("replica_away", "a"), ("replica_away", "b"), ("replica_resumed", None), ("replica_away", "b"),
+    ]  # fmt: skip
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 0.2, 0.4]
+    assert NotReady.PAUSED not in health.reasons()
+    assert metrics.registry.get_sample_value("noetl_chain_replica_lag_events", {"replica": "0"}) == 5
+    assert _paused(metrics) == 0

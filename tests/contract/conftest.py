@@ -11,6 +11,7 @@ from tests.contract.backends import Backend, Contract, SqliteBackend
 from tests.contract.memory import MemoryBackend
 
 BACKENDS: dict[str, Callable[[Path], Backend]] = {"sqlite": SqliteBackend, "memory": MemoryBackend}
+"""A further implementation joins here, and is held against the same suite and the model."""
 
 
 @pytest.fixture(params=BACKENDS)

@@ -1,8 +1,7 @@
 """Random calls on every implementation at once; after each, all of them must look the same.
 
 The model in memory is the judge: what an implementation answers, which exception it raises, and
-everything that can be observed of every execution are compared with it after every step.  A
-further implementation joins by its name in OTHERS.
+everything that can be observed of every execution are compared with it after every step.
 """
 
 from __future__ import annotations
@@ -32,11 +31,12 @@ from sidecar.core.event import ID_MAX, Event
 from sidecar.core.populate import Diverged, LogRead
 from sidecar.core.ports import ExecutionLog
 from sidecar.errors import Forked, GapAt, NotHead, StoreError
-from tests.contract.backends import Backend, Contract, ContractUnit, SqliteBackend
+from tests.contract.backends import Backend, Contract, ContractUnit
+from tests.contract.conftest import BACKENDS
 from tests.contract.events import E, chain
 from tests.contract.memory import MemoryBackend
 
-OTHERS: dict[str, Callable[[Path], Backend]] = {"sqlite": SqliteBackend}
+OTHERS = [backend for name, backend in BACKENDS.items() if name != "memory"]
 EXECUTIONS = (E, 5)
 IDS = (90, 10, 2**62, -7)
 MORE = (*IDS, 33)
@@ -163,7 +163,7 @@ class Implementations(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = TemporaryDirectory()
         self.backends: list[Backend] = [MemoryBackend()]
-        self.backends += [each(Path(self.folder.name)) for each in OTHERS.values()]
+        self.backends += [each(Path(self.folder.name)) for each in OTHERS]
         self.stores: list[Contract] = []
         self.old_reads: list[LogRead] | None = None
 
@@ -317,7 +317,7 @@ def run(examples: int, steps: int) -> None:
 
 
 def test_c_d_random_calls_agree_with_the_model() -> None:
-    run(20, 25)
+    run(20, 20)
 
 
 @pytest.mark.torture

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.core.authority import NotPopulated
+from sidecar.core.authority import NotPopulated, StoredEvent
 from sidecar.core.event import Event
 from sidecar.errors import ConfigError, StoreCorrupt, StoreError, StoreFormatError, StoreLocked
-from sidecar.store import ChainStore, StoreReader
+from sidecar.store import ChainStore, StoreReader, events
 from sidecar.store.replication import Follower, Step
 from sidecar.store.sequence import AFTER
 from sidecar.store.unit import SqliteUnit
@@ -279,6 +279,37 @@ async def test_two_events_of_one_step_that_conflict_are_a_fork(sqlite: SqliteBac
             step = await replica.until(lambda step: step.applied)
             assert step.forks == 1
         assert (await copied(path))[E] == chain(90, 10)
+
+
+async def test_d07_d09_rows_of_one_step_meet_each_other_too(sqlite: SqliteBackend) -> None:
+    first, second = chain(90, 10)
+    rows = [
+        StoredEvent(1, first),
+        StoredEvent(1, first),
+        StoredEvent(2, first),
+        StoredEvent(1, second),
+        StoredEvent(2, second),
+    ]
+    async with sqlite.open() as store:
+        clashes = await store.transact(lambda unit: events.apply(unit, rows, 1))
+        assert [clash.came for clash in clashes] == rows[2:4]
+        assert await store.chain(E) == chain(90, 10)
+
+
+async def test_the_epochs_of_the_server_come_along(sqlite: SqliteBackend, tmp_path: Path) -> None:
+    """`seen_at` of a row explains a lost log only beside them."""
+    path = tmp_path / "replica.db"
+
+    async def see(unit: SqliteUnit) -> None:
+        for epoch, now in (("a/1/2/3", 5), ("a/1/2/3", 9), ("b/1/2/3", 20), ("b/1/2/3", 30)):
+            await unit.see_epoch(epoch, now)
+
+    async with sqlite.open() as store, following(store, path) as replica:
+        await store.transact(see)
+        await store.populate_from_log(E, long_chain(2))
+        await replica.caught_up()
+        async with ChainStore.open_readonly(str(path)) as other:
+            assert await other.epochs() == await store.epochs()
 
 
 # Failures

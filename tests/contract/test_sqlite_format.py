@@ -12,6 +12,7 @@ import pytest
 from sidecar.errors import StoreCorrupt, StoreError, StoreFormatError
 from sidecar.store import ChainStore
 from sidecar.store.format import FORMAT_VERSION, Marker, gate, judged
+from sidecar.store.projection import ProjectionStore
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain
 
@@ -63,7 +64,7 @@ async def test_f03_f04_f05_i45_f07_another_marker_refuses_every_open(
     made.run("UPDATE meta SET value = ?", marker)
     made.run("PRAGMA wal_checkpoint(TRUNCATE)")
     before = made.path.read_bytes()
-    for opening in (made.open(), made.open_readonly()):
+    for opening in (made.open(), made.open_readonly(), ProjectionStore.cold_load(made.url)):
         with pytest.raises(StoreFormatError, match="version 1") as caught:
             await opening
         assert caught.value.exit_code == 20

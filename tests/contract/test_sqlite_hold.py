@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sidecar.core.authority import Authoritative, Partition, StoredEvent
+from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
 from sidecar.errors import (
     Invalid,
@@ -23,7 +24,7 @@ from sidecar.errors import (
     StoreError,
     StoreFull,
 )
-from sidecar.store import ChainStore
+from sidecar.store import ChainStore, events
 from sidecar.store.failure import sqlite_errors, translated
 from sidecar.store.unit import SqliteUnit
 from tests.contract.backends import SqliteBackend
@@ -280,6 +281,20 @@ async def test_c13_an_engine_failure_takes_the_marker_back_too(
             assert not store._writer._raw.in_transaction
         assert nth > 6
         assert await store.authority(E) == Authoritative(1, 3)
+
+
+async def test_the_marker_ends_where_the_append_says_not_where_it_was_expected(
+    sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def far(unit: SqliteUnit, event: Event, now: int) -> int:
+        await events.apply(unit, (StoredEvent(5, event, "append", now),), now)
+        return 5
+
+    async with sqlite.open() as store:
+        await store.populate_from_log(E, chain(1, 2))
+        monkeypatch.setattr(events, "append", far)
+        assert await store.populate(chain(1, 2, 3)[2]) == 5
+        assert await store.authority(E) == Authoritative(1, 5)
 
 
 def error(code: int | None) -> sqlite3.Error:

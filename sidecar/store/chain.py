@@ -289,6 +289,10 @@ async def _opened(
         high = dict[str, int](await writer.rows(HIGHS))
         clock = StoreClock(high.get("clock", 0))
         committed = Committed(high.get("event", 0))
+        if replicas:
+            # Now, not when the first one follows: on a big store it takes a while, and nothing
+            # can be stored meanwhile.
+            await writer.hold(lambda: writer.rows(sequence.INDEX))
         return ChainStore(path, writer, points, scans, clock, committed, opened.pop_all())
 
 

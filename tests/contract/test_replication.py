@@ -450,6 +450,16 @@ async def test_d03_what_follows_a_number_is_one_search(sqlite: SqliteBackend) ->
     assert plan(sqlite, AFTER) == ["SEARCH event USING INDEX event_by_gseq (gseq>?)"]
 
 
+async def test_a_store_that_has_replicas_is_indexed_when_it_opens(
+    sqlite: SqliteBackend, tmp_path: Path
+) -> None:
+    index = "SELECT count(*) FROM sqlite_schema WHERE name = 'event_by_gseq'"
+    async with sqlite.open():
+        assert sqlite.run(index) == [(0,)]
+    async with ChainStore.open(sqlite.url, replicas=[str(tmp_path / "replica.db")]):
+        assert sqlite.run(index) == [(1,)]
+
+
 async def test_waiting_for_the_next_number_ends_with_its_commit(sqlite: SqliteBackend) -> None:
     async with sqlite.open() as store:
         waiting = asyncio.create_task(store.committed.beyond(0))

@@ -233,6 +233,21 @@ async def test_out_of_order_is_legal(sqlite: SqliteBackend, order: tuple[int, ..
         assert (partition.head_seq, partition.head_event_id) == (3, 50)
 
 
+async def test_numbers_whose_rows_are_gone_are_passed_over(sqlite: SqliteBackend, tmp_path: Path) -> None:
+    path = tmp_path / "replica.db"
+    async with sqlite.open() as store:
+        await store.populate_from_log(E, long_chain(5))
+        for seq in (2, 4, 5):
+            sqlite.drop_event(E, seq)
+        async with following(store, path) as replica:
+            step = await replica.caught_up()
+            assert (step.position, step.lag) == (5, 0)
+            assert [step.position for step in replica.steps] == [0, 5]
+        assert [event.event_id for event in (await copied(path))[E]] == [
+            event.event_id for event in (long_chain(5)[0], long_chain(5)[2])
+        ]
+
+
 # Disagreement
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sidecar.core.authority import Authoritative, Partition, StoredEvent
+from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
 from sidecar.errors import (
@@ -281,6 +282,53 @@ async def test_c13_an_engine_failure_takes_the_marker_back_too(
             assert not store._writer._raw.in_transaction
         assert nth > 6
         assert await store.authority(E) == Authoritative(1, 3)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_refused_part_leaves_nothing_and_the_rest_stays(sqlite: SqliteBackend, flushed: bool) -> None:
+    async def part(unit: SqliteUnit) -> None:
+        async with unit.savepoint():
+            unit.append(placed(1))
+            unit.put_partition(Partition(1, rows_seen=9))
+            unit.put_partition(Partition(3))
+            unit.put_due(Due(1, 1))
+            unit.put_cursor(Cursor("live", 1, "e", "s", "t", 1))
+            if flushed:
+                assert len(await unit.chain(1)) == 3
+            raise NotHead(1, 2)
+
+    async def work(unit: SqliteUnit) -> None:
+        unit.put_partition(Partition(1, rows_seen=4))
+        unit.append(placed(2))
+        with pytest.raises(NotHead):
+            await part(unit)
+        assert unit.gseq == 3
+        assert await unit.chain(1) == ()
+
+    async with sqlite.open() as store:
+        await store.transact(work)
+        assert await store.partitions((1, 3)) == {1: Partition(1, rows_seen=4)}
+        assert (await store.due((1,)), await store.cursors(), await store.chain(1)) == ({}, {}, ())
+        assert len(await store.chain(2)) == 3
+
+
+async def test_a_part_that_is_refused_by_a_constraint_can_be_followed_by_another(
+    sqlite: SqliteBackend,
+) -> None:
+    async def part(unit: SqliteUnit, *executions: int) -> None:
+        async with unit.savepoint():
+            for execution_id in executions:
+                unit.append(placed(execution_id))
+
+    async def work(unit: SqliteUnit) -> None:
+        unit.append(placed(1))
+        with pytest.raises(Invalid, match="write-once"):
+            await part(unit, 2, 1)
+        await part(unit, 3)
+
+    async with sqlite.open() as store:
+        await store.transact(work)
+        assert [len(await store.chain(e)) for e in (1, 2, 3)] == [3, 0, 3]
 
 
 async def test_the_marker_ends_where_the_append_says_not_where_it_was_expected(

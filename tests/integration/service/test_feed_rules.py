@@ -571,6 +571,25 @@ async def test_a_log_read_corrects_the_count_of_rows_unless_rows_came_meanwhile(
     assert (await here.partition(E)).rows_seen == 4
 
 
+async def test_i16_a_store_that_moved_again_is_pending_and_asked_no_third_time(line: Line) -> None:
+    here = await line()
+    await matched(here, 1)
+
+    async def after_the_first() -> None:
+        await here.write(ev(2, 1))
+        here.after_read = after_the_second
+
+    async def after_the_second() -> None:
+        await here.write(ev(3, 2))
+
+    reads, here.after_read = len(here.reads), after_the_first
+    report = await here.judge(E)
+    assert len(here.reads) == reads + 2
+    assert [judged.judgement.verdict for judged in report.judged] == [Verdict.PENDING_STALE]
+    assert report.outcomes == {"stale_log": 1, "stale_log_unresolved": 1}
+    assert (await here.guarded(E)).events is not None, "an old read withdraws nothing"
+
+
 # Divergences are counted once
 
 

@@ -19,6 +19,8 @@ from sidecar.core.due import SECOND
 from sidecar.core.ports import EpochSpan
 
 NAMED_MAX: Final = 8
+FROM_THE_LOG: Final = frozenset({"log", "replicated"})
+"""Origins of rows that a log read once returned, here or at the store this one replicates."""
 CRASH_LOSS: Final = 60 * SECOND
 """Rows seen less than this before an epoch's last poll may be lost by its end.
 
@@ -81,12 +83,17 @@ def resolve(
         return Explained()
     if all(_fell_with_its_epoch(row, epochs) for row in still):
         return LogLost(tuple(row.event.event_id for row in still))
-    if root not in fresh_ids:
+    if root not in fresh_ids and not _foreign(still[0]):
         return LogPruned()
     named = still[:NAMED_MAX]
     return SecondWriter(
         tuple(row.event.event_id for row in named), tuple(row.origin for row in named), len(still)
     )
+
+
+def _foreign(row: StoredEvent) -> bool:
+    """Whether somebody else wrote the row: a log cannot lose what was never read from it."""
+    return row.origin not in FROM_THE_LOG
 
 
 def _fell_with_its_epoch(row: StoredEvent, epochs: Sequence[EpochSpan]) -> bool:

@@ -90,6 +90,15 @@ def test_i25_a_log_without_its_root_is_pruned() -> None:
     assert ask(rows(1, 2, at=None), set()) == LogPruned()
 
 
+@pytest.mark.parametrize("origin", [None, "append"])
+def test_a_root_that_no_log_ever_gave_is_a_second_writer_not_a_pruned_log(origin: str | None) -> None:
+    assert ask(rows(1, 2, at=None, origin=origin), set()) == SecondWriter((1, 2), (origin, origin), 2)
+
+
+def test_a_replica_of_a_pruned_log_is_pruned() -> None:
+    assert ask(rows(1, 2, at=None, origin="replicated"), set()) == LogPruned()
+
+
 def test_lost_is_asked_before_pruned() -> None:
     assert ask(rows(1, 2), set()) == LogLost((1, 2))
 

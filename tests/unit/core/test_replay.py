@@ -429,6 +429,23 @@ def test_a_stage_keeps_what_its_first_event_said() -> None:
     assert (stage.opened_event_id, stage.closed_event_id) == (101, 102)
 
 
+def test_a_stage_takes_its_names_from_meta_before_the_node() -> None:
+    tale = Numbered()
+    tale.tell("stage.opened", "node", stage_id=1, meta={"kind": "", "step_name": "step"})
+    stage = Replay(tale.events).stages["1"]
+    assert (stage.kind, stage.step_name) == ("", "step")
+
+
+def test_a_frame_and_a_command_move_to_the_stage_named_last_and_keep_it() -> None:
+    tale = Numbered()
+    for stage in (None, 1, 2, None):
+        tale.tell("x", frame_id=3, command_id=4, stage_id=stage, worker_id=stage and f"w{stage}")
+    replay = Replay(tale.events)
+    assert replay.frames["3"].stage_id == "2"
+    command = replay.commands["4"]
+    assert (command.stage_id, command.frame_id, command.worker_id) == ("2", "3", "w2")
+
+
 def _object(*events: tuple[str, dict[str, Any], str | None]) -> dict[str, Any]:
     tale = Numbered()
     for kind, said, status in events:

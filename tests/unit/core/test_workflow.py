@@ -333,6 +333,31 @@ def test_a_step_event_without_a_name_does_nothing(kind: str) -> None:
     assert tale.state.steps == {}
 
 
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        ("step.enter", StepState.ENTERED),
+        ("step_enter", StepState.ENTERED),
+        ("step_started", StepState.ENTERED),
+        ("command.started", StepState.COMMAND_STARTED),
+        ("action_started", StepState.COMMAND_STARTED),
+        ("command.completed", StepState.COMPLETED),
+        ("action_completed", StepState.COMPLETED),
+        ("step.exit", StepState.COMPLETED),
+        ("step_completed", StepState.COMPLETED),
+        ("command.failed", StepState.FAILED),
+        ("action_failed", StepState.FAILED),
+        ("step_failed", StepState.FAILED),
+        ("call.done", StepState.PENDING),
+        ("action_done", StepState.PENDING),
+    ],
+)
+def test_every_spelling_of_a_step_event_moves_the_step(kind: str, state: StepState) -> None:
+    tale = Tale()
+    tale.tell(kind, "a")
+    assert tale.state.steps["a"].state is state
+
+
 def test_a_workload_of_null_is_a_workload_and_a_start_without_one_keeps_it() -> None:
     tale = Tale()
     tale.tell("playbook_started", context={"workload": None, "path": 5}, parent_execution_id=3)

@@ -26,6 +26,7 @@ from sidecar.feed import Feed, FeedReport
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
 
+LATE_LOOKS_EVERY_S: Final = 0.5
 RETRY_PAUSE_MIN_S: Final = 0.2
 RETRY_PAUSE_MAX_S: Final = 10.0
 
@@ -199,9 +200,17 @@ class Line:
             pause = min(2 * pause, RETRY_PAUSE_MAX_S)
 
     async def _follow(self, lane: FollowedLane) -> None:
+        while lane.name == "late" and not self._swept():
+            # At a first start all lie in both ranges; two lanes that read the same logs whole
+            # only hold each other up, and the sweep has to read them anyway.
+            self._health.ticked(lane.name)
+            await asyncio.sleep(min(self._tick_s, LATE_LOOKS_EVERY_S))
         async with aclosing(lane.batches()) as batches:
             async for batch in batches:
                 self._stored(lane, batch, await self._feed.take(batch))
+
+    def _swept(self) -> bool:
+        return all(lane.state.caught_up for lane in self._lanes if lane.name == "sweep")
 
     def _stored(self, lane: FollowedLane, batch: Batch, report: FeedReport) -> None:
         metrics = self._metrics

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 import structlog
-from structlog.testing import capture_logs
 
 from sidecar.errors import InvariantError, SourceUnavailable, StoreError, StoreFull
 from sidecar.line import Instruments, Line, ReplicaStep
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
+from tests.support.captured import captured
 
 
 async def _nothing() -> None:
@@ -51,6 +51,45 @@ def test_a_trouble_ends_with_the_last_loop_that_has_it() -> None:
     assert (_paused(metrics), health.reasons()) == (0, (NotReady.SOURCE_UNAVAILABLE,))
     line._well("sweep")
     assert health.reasons() == ()
+
+
+@dataclass
+class LaneState:
+    caught_up: bool
+    horizon_age_s: float = 0.0
+
+
+class StartedError(Exception):
+    """A lane was asked for its batches."""
+
+
+class ScriptedLane:
+    def __init__(self, name: str, *, caught_up: bool) -> None:
+        self.name = name
+        self.state = LaneState(caught_up)
+
+    def batches(self) -> Any:
+        raise StartedError(self.name)
+
+
+async def test_the_late_lane_begins_when_the_sweep_has_been_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, health, _ = _line()
+    late, sweep = ScriptedLane("late", caught_up=False), ScriptedLane("sweep", caught_up=False)
+    line._lanes = cast("Any", (late, sweep))
+    pauses = 0
+
+    async def pause(seconds: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        sweep.state.caught_up = pauses == 3
+
+    monkeypatch.setattr("sidecar.line.asyncio.sleep", pause)
+    health.watch("late", tick_seconds=1)
+    with pytest.raises(StartedError, match="late"):
+        await line._follow(cast("Any", late))
+    assert pauses == 3
+    with pytest.raises(StartedError, match="sweep"):
+        await line._follow(cast("Any", sweep))
 
 
 @dataclass
@@ -92,10 +131,11 @@ async def test_a_replica_that_fails_is_told_once_and_tried_again(monkeypatch: py
 
     monkeypatch.setattr("sidecar.line.asyncio.sleep", sleep)
     metrics, health, nobody = Metrics(replicas=1), Health(), cast("Any", None)
-    instruments = Instruments(metrics, health, structlog.get_logger())
+    log, said = captured()
+    instruments = Instruments(metrics, health, log)
     line = Line((), nobody, nobody, _nothing, instruments, tick_s=1)
     replica = Faltering("a", "a", "a", "b", "applies", "b", "b")
-    with capture_logs() as said, pytest.raises(InvariantError):
+    with pytest.raises(InvariantError):
         await line._replicate(0, replica)
     assert [(each["event"], each.get("reason")) for each in said] == [
         ("replica_away", "a"), ("replica_away", "b"), ("replica_resumed", None), ("replica_away", "b"),

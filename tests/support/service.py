@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
+from structlog.typing import FilteringBoundLogger
 
 from sidecar.app import assembled
 from sidecar.core.authority import GuardedRead, Partition
@@ -160,10 +161,14 @@ async def service(dsn: str, store: Path, **settings: Any) -> AsyncIterator[Servi
     """Run the sidecar over `dsn` and the store file until the block ends.
 
     What ends the line before that is raised at the end of the block.
+
+    Args:
+        settings: By their field names; and `log`, the line's logger.
     """
+    log: FilteringBoundLogger = settings.pop("log", None) or structlog.get_logger()
     given = Settings.given(dsn=dsn, store=str(store), **(FAST | settings))
     metrics = Metrics(replicas=len(given.store_replicas))
-    instruments = Instruments(metrics, Health(), structlog.get_logger())
+    instruments = Instruments(metrics, Health(), log)
     async with (
         ChainStore.open(given.store) as opened,
         assembled(given, opened, instruments) as line,

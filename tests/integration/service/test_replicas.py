@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from sidecar.app import verification
 from sidecar.errors import ConfigError
 from sidecar.settings import Settings
 from sidecar.store import ChainStore
+from tests.support.captured import captured
 from tests.support.databases import Database
 from tests.support.rows import chain_rows
 from tests.support.running import Running
@@ -85,13 +85,14 @@ async def test_d07_a_replica_that_disagrees_is_said_and_shown_and_kept(pg: Datab
     async with ChainStore.open(str(paths[0])) as bad:
         await bad.apply_replicated(changed, 3)
 
-    with capture_logs() as said:
-        async with service(pg.dsn, tmp_path / "chain.db", store_replicas=tuple(map(str, paths))) as sidecar:
-            for replica in ("0", "1"):
-                await in_step(sidecar, replica)
-            forks = [sidecar.value("replica_forked_events", replica=replica) for replica in ("0", "1")]
-            assert forks == [1, 0]
-            assert sidecar.divergences() == {}  # the store itself is well
+    log, said = captured()
+    replicas = tuple(map(str, paths))
+    async with service(pg.dsn, tmp_path / "chain.db", log=log, store_replicas=replicas) as sidecar:
+        for replica in ("0", "1"):
+            await in_step(sidecar, replica)
+        forks = [sidecar.value("replica_forked_events", replica=replica) for replica in ("0", "1")]
+        assert forks == [1, 0]
+        assert sidecar.divergences() == {}  # the store itself is well
     (line,) = [each for each in said if each["event"] == "replica_forked"]
     assert (line["replica"], str(A) in line["reason"], changed.body in str(line)) == (0, True, False)
     async with ChainStore.open_readonly(str(paths[0])) as bad_store:

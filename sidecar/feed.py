@@ -177,7 +177,6 @@ class Feed:
         *,
         epoch: str | None,
         now: int,
-        delivered: Mapping[int, int] | None = None,
     ) -> dict[int, Settled]:
         """Steps 1 to 4 of spec 2.12 for every execution with rows or a populate in this unit.
 
@@ -185,9 +184,8 @@ class Feed:
         pools change when the unit commits.
 
         Args:
-            logs: The log reads behind `populated`.
+            logs: The log reads behind `populated`, and truncated ones.
             epoch: Of the poll or log read at hand; None: nothing can be extended.
-            delivered: Rows per execution of log reads that a lane delivered.
         """
         executions = [*rows, *(i for i in logs if i not in rows)]
         partitions = await unit.partitions(executions)
@@ -211,7 +209,7 @@ class Feed:
                 reread=_still_reread(dues.get(i), logs.get(i), populated.get(i)),
                 room=room,
                 populated=populated.get(i),
-                delivered_log=(delivered or {}).get(i, 0),
+                log_rows=_length(logs[i], self.limits) if i in logs else 0,
             )
             result = settle(arrival, epoch=epoch, now=now, limits=self.limits)
             room -= len(result.pool) - len(pools[i])
@@ -275,13 +273,7 @@ class _Write:
     async def __call__(self, unit: Unit) -> FeedReport:
         populated = await unit.populate([log for log in self.logs.values() if log.events is not None])
         settled = await self.feed.settle(
-            unit,
-            self.part.rows,
-            self.logs,
-            populated,
-            epoch=self.batch.epoch,
-            now=self.now,
-            delivered={log.execution_id: _length(log, self.feed.limits) for log in self.part.logs},
+            unit, self.part.rows, self.logs, populated, epoch=self.batch.epoch, now=self.now
         )
         await self._note(unit, settled, populated)
         await unit.see_epoch(self.batch.epoch, self._first_seen_at())

@@ -14,12 +14,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 
 import pytest
+import structlog
 
 from sidecar.demo.postgres import EmbeddedPostgres
 from tests.support.databases import URL_VARIABLE, Database, Server, fresh_database, matrix, prepare
 
 Servers = Callable[[Path | None], Awaitable[Server]]
 StartServer = Callable[..., Awaitable[EmbeddedPostgres]]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_logging() -> Iterator[None]:
+    """A command that a test runs configures structlog for the process; the next test starts anew."""
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

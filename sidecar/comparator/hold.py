@@ -83,7 +83,8 @@ class HoldUnit:
         self._count(populated, held)
 
         epoch = _epoch(self.logs)
-        settled = await self.pools.settle(unit, {}, readable, populated, epoch=epoch, now=now)
+        shown = {i: log for i, log in self.logs.items() if i not in resolved}
+        settled = await self.pools.settle(unit, {}, shown, populated, epoch=epoch, now=now)
         partitions = await unit.partitions(self.logs.keys())
         for i, log in self.logs.items():
             partition = partitions.get(i) or Partition(i)

@@ -36,8 +36,8 @@ class Arrival:
     `stored`: by event_id, the stored events among the ids and predecessors of rows and pool.
     `stored_rows`, `max_seq`: as the store counts them now.  `reread`: the flag of its entry,
     if no populate here cleared it.
-    `room`: how many more rows all pools together may take.  `delivered_log`: rows of a log
-    read that a lane delivered instead of single rows (a lane without horizon).
+    `room`: how many more rows all pools together may take.  `log_rows`: how many rows
+    the log read at hand returned (the limit for a truncated one), 0 without one.
     """
 
     partition: Partition
@@ -49,7 +49,7 @@ class Arrival:
     reread: bool
     room: int
     populated: Populated | None = None
-    delivered_log: int = 0
+    log_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +98,29 @@ def settle(arrival: Arrival, *, epoch: str | None, now: int, limits: Limits) -> 
         partition = extended(partition, step.run, now)
         pool = {row.event.event_id: row for row in step.left}
 
-    unpooled = 0 if synced else max(0, partition.held - len(arrival.pool))
     partition = replace(
         partition,
-        held=unpooled + dropped + len(pool),
-        rows_seen=max(partition.rows_seen + len(fresh), arrival.delivered_log),
-        first_seen_at=partition.first_seen_at or (now if arrival.rows or arrival.delivered_log else None),
+        held=_held(arrival, partition, len(pool) + dropped, synced=synced),
+        rows_seen=max(partition.rows_seen + len(fresh), arrival.log_rows),
+        first_seen_at=partition.first_seen_at or (now if arrival.rows or arrival.log_rows else None),
         last_change_at=now if fresh else partition.last_change_at,
     )
     run = () if label is not None else step.run
     return Settled(
         partition, run, pool, _news(arrival, fresh, step, newly_labelled, overflow, admitted.changed), fresh
     )
+
+
+def _held(arrival: Arrival, after: Partition, without_place: int, *, synced: bool) -> int:
+    """How many delivered rows are not stored.
+
+    A log read that was refused or truncated has shown rows too: what it has more than the
+    store is held, though no lane has handed it over row by row.
+    """
+    if synced:
+        return without_place
+    gone_before = max(0, after.held - len(arrival.pool))
+    return max(gone_before + without_place, arrival.log_rows - after.head_seq)
 
 
 def _synced(populated: Populated) -> bool:

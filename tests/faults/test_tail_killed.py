@@ -59,6 +59,7 @@ async def test_a_late_committer_under_savepoints_survives_a_kill_at_every_step(
             await naive.poll()
             await sidecar.kill()
             sidecar = await Killable.start(pg.dsn, store)
+        await sidecar.polled()
         await sidecar.until(lambda conn: _verdict(conn) == "match")
         await sidecar.until(lambda conn: rows(conn, "SELECT count(*) FROM due") == [(0,)])
     finally:

@@ -102,7 +102,7 @@ async def test_the_clean_log_played_live_is_never_called_anything_but_clean(
         assert WRONG.isdisjoint(sidecar.verdicts())
         outcomes = sidecar.moved("populate_total")
         assert not {"diverged", "multiple_roots", "fork", "no_root", "store_gap"} & set(outcomes)
-        assert sidecar.value("feed_total", way="extend") > 1000
+        assert sidecar.value("feed_total", way="extend") > 100
         assert waiting.times > 10, "no row came before its predecessor: there was no race"
         assert await sidecar.store.query("SELECT count(*), sum(held) FROM partition") == [(231, 0)]
 

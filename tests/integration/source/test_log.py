@@ -245,7 +245,7 @@ async def test_a_scan_stops_a_read_that_grows_too_heavy(
     pg: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scanning, "BATCH_BYTES", 40_000)
-    monkeypatch.setattr(scanning, "_STOP_BYTES", 50_000)
+    monkeypatch.setattr(scanning, "READ_BYTES", 50_000)
     await pg.insert(row for number in range(20) for row in chain_rows(number, [1, 2], error="x" * 10_000))
     async with opened(pg.dsn) as source:
         batches = await _scanned(source)

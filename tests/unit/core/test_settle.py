@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sidecar.core.authority import Partition
-from sidecar.core.links import Forked, MultipleRoots
-from sidecar.core.populate import Refused
+from sidecar.core.links import Forked, MultipleRoots, NoRoot, Ordered
+from sidecar.core.populate import InSync, Refused
 from sidecar.core.ports import Populated
 from sidecar.core.settle import Arrival, Limits, settle
 from tests.unit.core.build import EPOCH, by_id, chain, covered, ev, placed, pool_of
@@ -48,3 +49,24 @@ def test_step_4_without_a_refusal_the_same_row_is_appended() -> None:
     settled = settle(arrival, epoch=EPOCH, now=9, limits=Limits())
     assert [row.event.event_id for row in settled.run] == [3]
     assert (settled.partition.head_seq, settled.partition.held) == (3, 0)
+
+
+@pytest.mark.parametrize("label", ["dangling_prev", "no_root", "store_gap"])
+def test_2_4_c_rows_that_a_refused_log_read_has_shown_are_held(label: str) -> None:
+    """No lane has handed them over, so no pool has them; the chain is short all the same."""
+    partition = covered(chain(1, 2))
+    refused = Populated(Refused(label), NoRoot(5), partition, (), written=False, cleared_bar=False)
+    settled = settle(_arrival(partition, populated=refused, log_rows=5), epoch=EPOCH, now=9, limits=Limits())
+    assert (settled.partition.held, settled.partition.label) == (3, None)
+
+
+def test_2_4_c_a_truncated_log_read_holds_what_it_has_more() -> None:
+    settled = settle(_arrival(covered(chain(1, 2)), log_rows=10), epoch=EPOCH, now=9, limits=Limits(read=10))
+    assert settled.partition.held == 8
+
+
+def test_held_rows_end_with_a_populate_that_was_written() -> None:
+    partition = replace(covered(chain(1, 2)), held=3)
+    synced = Populated(InSync(2, 0), Ordered(chain(1, 2)), partition, (), written=True, cleared_bar=False)
+    settled = settle(_arrival(partition, populated=synced, log_rows=2), epoch=EPOCH, now=9, limits=Limits())
+    assert settled.partition.held == 0

@@ -198,7 +198,7 @@ async def _line(settings: Settings, store: ChainStore, source: LogSource, instru
     feed = _feed(settings, store, source.reader(store.clock))
     comparator = None
     if settings.compare is Reading.ON:
-        comparator = Comparator(store, source.reader(store.clock), feed, settings.windows)
+        comparator = Comparator(store, source.reader(store.clock), feed, settings.windows, projecting=True)
     await store.flag_held()
     return Line(
         source.lanes(store, store.clock),

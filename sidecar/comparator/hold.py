@@ -16,8 +16,10 @@ from sidecar.comparator.record import recorded
 from sidecar.comparator.report import Held, Judged
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
 from sidecar.core.compare import Comparison, compare
+from sidecar.core.digest import canonical_json
 from sidecar.core.due import Due, News, Windows, judged, noted
 from sidecar.core.due import populated as populated_due
+from sidecar.core.event import Event
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import Hold, Ruling, judge, judge_absent
 from sidecar.core.links import DanglingPrev, Ordered
@@ -26,6 +28,7 @@ from sidecar.core.ports import Clock, ExecutionLog, Populated, Unit
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
 from sidecar.core.verdict import RETRY, Judgement, Verdict
+from sidecar.core.workflow import Fold
 
 
 class Pools(Protocol):
@@ -52,7 +55,8 @@ class HoldUnit:
     """The transaction of one log read over several executions.
 
     `entries`: None in the first hold; in the second, the stored rows that were absent at
-    the entry of spec 3.4, and `logs` is then the one re-read.
+    the entry of spec 3.4, and `logs` is then the one re-read.  `projecting`: final verdicts
+    and the folded states of what matched go to D3.
     """
 
     pools: Pools
@@ -60,6 +64,7 @@ class HoldUnit:
     clock: Clock
     logs: Mapping[int, ExecutionLog]
     entries: Mapping[int, tuple[StoredEvent, ...]] | None = None
+    projecting: bool = False
 
     async def __call__(self, unit: Unit) -> Held:
         now = self.clock.now()
@@ -96,6 +101,7 @@ class HoldUnit:
                 held.judged.append(Judged(ruling.judgement, kinds))
                 unit.put_partition(partition)
                 self._drop_pool(unit, ruling.judgement)
+                await self._project(unit, ruling.judgement, held.served.get(i, ()))
                 due = self._after(due, ruling, log.read, now)
             self._save(unit, i, dues.get(i), due, news, partition, now)
         if epoch is not None:
@@ -133,6 +139,8 @@ class HoldUnit:
             else:
                 comparison = compare(guarded.events, done.order.events)
                 held.compared += len(guarded.events)
+                if self.projecting and comparison.holds:
+                    held.served[log.execution_id] = guarded.events
         hold = Hold(
             populated=done,
             guarded=guarded,
@@ -178,6 +186,18 @@ class HoldUnit:
             pending_key=ruling.pending_key,
             pending_since=ruling.pending_since,
         )
+
+    async def _project(self, unit: Unit, judgement: Judgement, served: Sequence[Event]) -> None:
+        """Record a final verdict, and with a match the folded state of what was served.
+
+        No state beside another verdict: a state that nobody may be served is none.
+        """
+        if not self.projecting or judgement.verdict in RETRY:
+            return
+        fold = Fold(served) if judgement.verdict is Verdict.MATCH else Fold()
+        readable = fold.state is not None and not fold.unreadable
+        data = canonical_json(fold.state) if fold.state is not None and readable else ""
+        await unit.record_state(judgement.execution_id, judgement.verdict.value, data)
 
     def _drop_pool(self, unit: Unit, judgement: Judgement) -> None:
         # After a match what is left in the pool came after the log read and still waits.

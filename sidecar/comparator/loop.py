@@ -7,7 +7,7 @@ absent from the read, exactly one re-read on the primary follows (spec 3.4).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sidecar.comparator.failed import FailedRead
 from sidecar.comparator.hold import HoldUnit, Pools, by_execution
@@ -23,13 +23,20 @@ ROWS_MAX = 10_000
 
 
 class Comparator:
-    """Judges executions of the durable work list."""
+    """Judges executions of the durable work list.
 
-    def __init__(self, store: Store, reader: LogReader, pools: Pools, windows: Windows) -> None:
+    Args:
+        projecting: Final verdicts and folded states go to D3 (not in a one-shot verification).
+    """
+
+    def __init__(
+        self, store: Store, reader: LogReader, pools: Pools, windows: Windows, *, projecting: bool = False
+    ) -> None:
         self._store = store
         self._reader = reader
         self._pools = pools
         self._windows = windows
+        self._projecting = projecting
 
     async def tick(self) -> TickReport:
         """Judge everything that is due now, each execution at most once.
@@ -61,18 +68,24 @@ class Comparator:
 
     async def judge_logs(self, logs: Sequence[ExecutionLog], report: TickReport) -> None:
         """The same for log reads at hand."""
-        hold = HoldUnit(self._pools, self._windows, self._store.clock, by_execution(logs))
+        hold = self._hold(logs)
         held = await self._store.transact(hold)
         report.add(held)
         if held.questions:
             await self._ask_again(held.questions, report)
+
+    def _hold(
+        self, logs: Sequence[ExecutionLog], entries: Mapping[int, tuple[StoredEvent, ...]] | None = None
+    ) -> HoldUnit:
+        clock, projecting = self._store.clock, self._projecting
+        return HoldUnit(self._pools, self._windows, clock, by_execution(logs), entries, projecting=projecting)
 
     async def _ask_again(self, questions: dict[int, tuple[StoredEvent, ...]], report: TickReport) -> None:
         logs = await self._read(list(questions), report)
         if not logs:
             return
         entries = {log.execution_id: questions[log.execution_id] for log in logs}
-        hold = HoldUnit(self._pools, self._windows, self._store.clock, by_execution(logs), entries)
+        hold = self._hold(logs, entries)
         report.add(await self._store.transact(hold))
 
     async def _read(self, executions: Sequence[int], report: TickReport) -> Sequence[ExecutionLog]:

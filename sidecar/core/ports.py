@@ -176,6 +176,10 @@ class Unit(Protocol):
 
     def drop_cursor(self, lane: str) -> None: ...
 
+    async def record_state(self, execution_id: int, status: str, data: str) -> int:
+        """Record the latest verdict and folded state (D3, spec 6.3); its number over all."""
+        ...
+
     def on_commit(self, then: Callable[[], None]) -> None:
         """Call `then` right after COMMIT and before the next unit begins; not after a rollback."""
         ...

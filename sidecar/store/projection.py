@@ -1,8 +1,8 @@
-"""D3: the latest state of each execution, as a log of records.
+"""D3: the latest state of each execution.
 
 Every record gets the next number of one sequence over all executions; the last record of an
-execution is its state.  The sequence's row is bookkeeping, never the read model: what counts
-are the records.  Source: spec 6.2, 6.3.
+execution is its state, earlier ones are superseded.  The sequence's row is bookkeeping, never
+the read model: what counts are the records.  Source: spec 6.2, 6.3.
 """
 
 from __future__ import annotations
@@ -18,14 +18,10 @@ from sidecar.store.chain import ChainStore
 from sidecar.store.checked import check_id, check_sequence, check_text
 from sidecar.store.connection import Row
 from sidecar.store.reader import open_readonly
-from sidecar.store.sequence import next_number
 from sidecar.store.unit import SqliteUnit
 
-DATASET: Final = "d3_projection"
 _DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
-_HIGH: Final = "SELECT coalesce(max(proj_seq), 0) FROM d3_projection"
-_PUT: Final = "INSERT INTO d3_projection (proj_seq, execution_id, status, data) VALUES (?, ?, ?, ?)"
 LATEST: Final = (
     "SELECT proj_seq, execution_id, status, data FROM d3_projection"
     " WHERE execution_id = ? ORDER BY proj_seq DESC LIMIT 1"
@@ -88,7 +84,7 @@ class ProjectionStore:
         self._store = store
 
     async def record_state(self, execution_id: int, status: str, data: str) -> int:
-        """Append a state; committed when it returns.
+        """Record a state; committed when it returns.
 
         Returns:
             Its number over all executions.
@@ -96,7 +92,7 @@ class ProjectionStore:
         Raises:
             Invalid: the id or a text is not usable; nothing was written.
         """
-        return await self._store.transact(lambda unit: record_state(unit, execution_id, status, data))
+        return await self._store.transact(lambda unit: unit.record_state(execution_id, status, data))
 
     async def get_state(self, execution_id: int) -> Record | None:
         """The last record of the execution."""
@@ -123,17 +119,6 @@ class ProjectionStore:
         async with open_readonly(url) as other:
             records = [Record(*row) for row in await other.query(_ALL_LATEST)]
         return {record.execution_id: record for record in records}
-
-
-async def record_state(unit: SqliteUnit, execution_id: int, status: str, data: str) -> int:
-    """`ProjectionStore.record_state` as part of a unit of work."""
-    check_id(execution_id, "execution_id")
-    check_text(status, "status")
-    check_text(data, "data")
-    ((high,),) = await unit.rows(_HIGH)
-    number = await next_number(unit, DATASET, high)
-    await unit.rows(_PUT, (number, execution_id, status, data))
-    return number
 
 
 async def _nothing(unit: SqliteUnit) -> None:

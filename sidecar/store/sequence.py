@@ -25,10 +25,6 @@ AFTER: Final = f"SELECT gseq, {EVENT_COLUMNS} FROM event WHERE gseq > ? ORDER BY
 UP_TO: Final = f"SELECT gseq, {EVENT_COLUMNS} FROM event WHERE gseq <= ? ORDER BY gseq DESC LIMIT 1"
 _NAME: Final = "INSERT OR IGNORE INTO meta (key, value) VALUES ('STORE_ID', ?)"
 _NAMED: Final = "SELECT value FROM meta WHERE key = 'STORE_ID'"
-_NEXT: Final = (
-    "INSERT INTO sequence (dataset, high) VALUES (?1, max(?2, 0) + 1)"
-    " ON CONFLICT (dataset) DO UPDATE SET high = max(high, ?2) + 1 RETURNING high"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +62,6 @@ async def after(connection: Connection, gseq: int, limit: int) -> list[Numbered]
 async def up_to(connection: Connection, gseq: int) -> Numbered | None:
     found = await connection.rows(UP_TO, (gseq,))
     return Numbered(found[0][0], stored_event(found[0][1:])) if found else None
-
-
-async def next_number(unit: SqliteUnit, dataset: str, at_least: int) -> int:
-    """The next number of `dataset`, above every one given before and above `at_least`."""
-    ((number,),) = await unit.rows(_NEXT, (dataset, at_least))
-    return int(number)
 
 
 async def prepare(unit: SqliteUnit) -> str:

@@ -19,7 +19,7 @@ from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
 from sidecar.core.ports import EpochSpan, ExecutionLog, Key, Populated
 from sidecar.errors import broken, invariant
-from sidecar.store import reads
+from sidecar.store import reads, states
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import REFUSALS, Connection, Row
 from sidecar.store.populate import Settled, settle
@@ -220,6 +220,9 @@ class SqliteUnit:
         known = parts if len(parts) == _EPOCH_PARTS else [None] * _EPOCH_PARTS
         await self._connection.rows(SEE_EPOCH, (epoch, *known, now))
         self._note_time(now)
+
+    async def record_state(self, execution_id: int, status: str, data: str) -> int:
+        return await states.record_state(self.rows, execution_id, status, data)
 
     async def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """One statement of this package over tables whose writes are not buffered here."""

@@ -8,7 +8,8 @@ import pytest
 
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.errors import Invalid, StoreError
-from sidecar.store.projection import DATASET, ProjectionStore, Record
+from sidecar.store.projection import ProjectionStore, Record
+from sidecar.store.states import DATASET
 from tests.contract.backends import SqliteBackend
 
 

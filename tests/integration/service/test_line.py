@@ -47,18 +47,3 @@ async def test_a_late_committer_is_stored_and_matches(pg: Database, tmp_path: Pa
         await sidecar.stored(E, 3)
         await sidecar.idle()
         await sidecar.verdict(E, "match")
-
-
-async def test_a_second_root_refuses_from_its_batch_on(pg: Database, tmp_path: Path) -> None:
-    async with service(pg.dsn, tmp_path / "chain.db", tick_s=600) as sidecar:
-        await pg.insert([event_row(E, 1), event_row(E, 2, prev=1)])
-        await sidecar.verdict(E, "match")
-        assert (await sidecar.read(E)).events is not None
-        await pg.insert([event_row(E, 3)])
-
-        async def labelled() -> bool:
-            partition = await sidecar.store.partition(E)
-            return partition is not None and partition.label == "multiple_roots"
-
-        await sidecar.until(labelled)
-        assert (await sidecar.read(E)).events is None

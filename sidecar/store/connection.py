@@ -79,19 +79,25 @@ class Connection:
                 self._holder = None
 
     async def _transaction(self, work: Callable[[], Awaitable[T]], then: Callable[[], None]) -> T:
-        self._failure = None
         try:
+            if self._raw.in_transaction:  # left by a rollback that failed
+                await self._roll_back()
             await self.rows(self._begin)
             result = await work()
             await self.rows("COMMIT")
         except BaseException:
-            # Also a cancellation, at the end of the loop.  The driver's rollback runs behind
-            # the statement that is still under way and does nothing when none is open.
-            with sqlite_errors():
-                await self._raw.rollback()
+            # Also a cancellation, at the end of the loop.
+            await self._roll_back()
             raise
+        finally:
+            self._failure = None
         then()
         return result
+
+    async def _roll_back(self) -> None:
+        """Runs behind the statement that is still under way; does nothing when none is open."""
+        with sqlite_errors():
+            await self._raw.rollback()
 
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
         """Run one statement and return all its rows."""

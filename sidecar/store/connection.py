@@ -19,6 +19,7 @@ import aiosqlite
 from sidecar.errors import Forked, Invalid, NotHead, StoreError, broken
 from sidecar.store.failure import sqlite_errors
 from sidecar.store.format import uri
+from sidecar.store.place import Place
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -52,9 +53,10 @@ async def finished(task: asyncio.Task[T]) -> T:
 class Connection:
     """A connection and its lock.  `begin` opens each hold's transaction."""
 
-    def __init__(self, raw: aiosqlite.Connection, begin: str) -> None:
+    def __init__(self, raw: aiosqlite.Connection, begin: str, place: Place) -> None:
         self._raw = raw
         self._begin = begin
+        self._place = place
         self._lock = asyncio.Lock()
         self._holder: asyncio.Task[Any] | None = None
         self._failure: BaseException | None = None
@@ -82,6 +84,7 @@ class Connection:
         try:
             if self._raw.in_transaction:  # left by a rollback that failed
                 await self._roll_back()
+            self._place.check()
             await self.rows(self._begin)
             result = await work()
             await self.rows("COMMIT")
@@ -213,4 +216,4 @@ async def _connected(path: Path, mode: str, begin: str, busy_timeout_ms: int) ->
         raw = await aiosqlite.connect(
             uri(path, mode), uri=True, isolation_level=None, timeout=busy_timeout_ms / 1000
         )
-    return Connection(raw, begin)
+    return Connection(raw, begin, Place(path))

@@ -2,6 +2,7 @@
 
     make bench BENCH_ARGS='--json bench.json --rows 200000'
     make bench BENCH_ARGS='--only catch-up'
+    make bench BENCH_ARGS='--only growth --sizes 50000 500000 5000000'
 
 Rates depend on the machine and on what else runs on it; the ratios come from interleaved turns
 in one run and can be compared.
@@ -24,12 +25,12 @@ import uvloop
 from rich.console import Console
 from rich.table import Table as Grid
 
-from benchmarks import catchup, chainread, live
+from benchmarks import catchup, chainread, growth, live
 from benchmarks.data import filled
 from benchmarks.result import Result
 from sidecar.demo.postgres import EmbeddedPostgres
 
-ROWS = ("catch-up", "verify", "live", "read")
+ROWS = ("catch-up", "verify", "live", "read", "growth")
 
 
 def main() -> int:
@@ -53,6 +54,9 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=5, help="repetitions of each rate")
     parser.add_argument("--rate", type=int, default=500, help="events a second of the live row")
     parser.add_argument("--seconds", type=float, default=10, help="length of the live row")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[5_000, 50_000], help="stored events of the growth rows"
+    )
     parser.add_argument("--only", action="append", choices=ROWS, help="only these rows; may be repeated")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the results here as well")
     return parser.parse_args(words)
@@ -79,6 +83,9 @@ async def _results(
     if "read" in only:
         table = await filled(server, "bench_read", rows=20_000, events=100, body_bytes=600)
         yield await chainread.measure(table)
+    if "growth" in only:
+        async for result in growth.measure(server, chosen.sizes):
+            yield result
     if "live" in only:
         table = await filled(server, "bench_live", rows=6_000, events=60, body_bytes=600)
         for result in await live.measure(table.dsn, seconds=chosen.seconds, rate=chosen.rate):

@@ -46,10 +46,12 @@ from sidecar.store import ChainStore
 from sidecar.store.clock import StoreClock
 from sidecar.store.overview import coverage, due_counts, oldest, sizes
 from sidecar.store.replication import Follower
+from sidecar.store.retention import DAY_US, Retention
 from sidecar.telemetry import logs
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
 from sidecar.telemetry.startup import announce
+from sidecar.telemetry.wal import WalWatch
 from sidecar.web.listener import Listener, application
 
 T = TypeVar("T")
@@ -165,7 +167,7 @@ async def _serve(settings: Settings) -> None:
 
 async def _follow(settings: Settings, instruments: Instruments) -> None:
     # The log first: no store is made for a log that cannot be read.
-    async with _source(settings, instruments.log) as source:
+    async with open_log(settings, instruments.log) as source:
         try:
             opening = await ChainStore.open(
                 settings.store, synchronous=settings.store_synchronous, replicas=settings.store_replicas
@@ -190,7 +192,7 @@ async def assembled(settings: Settings, store: ChainStore, instruments: Instrume
     Raises:
         SourceError: the table cannot be looked up.
     """
-    async with _source(settings, instruments.log) as source:
+    async with open_log(settings, instruments.log) as source:
         yield await _line(settings, store, source, instruments)
 
 
@@ -204,10 +206,11 @@ async def _line(settings: Settings, store: ChainStore, source: LogSource, instru
         source.lanes(store, store.clock),
         feed,
         comparator,
-        Gauges(store, settings, instruments.metrics).measure,
+        Gauges(store, settings, instruments).measure,
         instruments,
         tick_s=settings.tick_s,
         replicas=[Follower(store, url) for url in settings.store_replicas],
+        retention=Retention(store, keep * DAY_US).step if (keep := settings.retain_days) else None,
     )
 
 
@@ -222,7 +225,7 @@ def _feed(settings: Settings, store: ChainStore, log: PostgresLog) -> Feed:
 
 
 @asynccontextmanager
-async def _source(settings: Settings, log: FilteringBoundLogger) -> AsyncIterator[LogSource]:
+async def open_log(settings: Settings, log: FilteringBoundLogger) -> AsyncIterator[LogSource]:
     """The log of `settings`.
 
     Raises:
@@ -252,9 +255,10 @@ async def _source(settings: Settings, log: FilteringBoundLogger) -> AsyncIterato
 class Gauges:
     """What is read from the store once a tick and shown."""
 
-    def __init__(self, store: ChainStore, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, store: ChainStore, settings: Settings, instruments: Instruments) -> None:
         self._store = store
-        self._metrics = metrics
+        self._metrics = instruments.metrics
+        self._wal = WalWatch(instruments.log)
         self._settle = settings.windows.settle
         self._began = store.clock.now()
 
@@ -270,6 +274,7 @@ class Gauges:
         metrics.oldest(pending_seconds=_age(pending, now), dangling_seconds=_age(dangling, now))
         size = await asyncio.to_thread(sizes, self._store.path)
         metrics.store_size(used=size.used, free=size.free, wal=size.wal)
+        self._wal.saw(size.wal)
 
     async def _cover(self, window: str, since: int, now: int) -> None:
         found = await coverage(self._store, since=since, unjudged_before=now - self._settle)
@@ -314,7 +319,7 @@ async def verification(
 ) -> Verification:
     """What `verify` found; see `main_verify`."""
     async with AsyncExitStack() as opened:
-        source = await opened.enter_async_context(_source(settings, logs.get("verify")))
+        source = await opened.enter_async_context(open_log(settings, logs.get("verify")))
         found = Verification("temporary" if store_url is None else "store")
         if store_url is None:
             folder = opened.enter_context(TemporaryDirectory(prefix="noetl-chain-verify-"))
@@ -363,7 +368,7 @@ async def backfilled(settings: Settings) -> tuple[Counter[str], int]:
     rows = 0
     async with AsyncExitStack() as opened:
         # The log first: no store is made for a log that cannot be read.
-        source = await opened.enter_async_context(_source(settings, logs.get("backfill")))
+        source = await opened.enter_async_context(open_log(settings, logs.get("backfill")))
         store = await opened.enter_async_context(
             ChainStore.open(settings.store, synchronous=settings.store_synchronous)
         )

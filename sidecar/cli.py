@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -224,6 +225,77 @@ def _group(text: str, known: Sequence[str]) -> str:
     return text
 
 
+store_group = typer.Typer(
+    help="Look after a store file: check it, copy it, fill one partition anew.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+cli.add_typer(store_group, name="store")
+
+
+@store_group.command("check")
+def store_check(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out comparing every index with its table.")
+    ] = False,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Read the whole store, also beside a running sidecar, and say what contradicts itself."""
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import storecommands
+
+    termination.unwind()
+    raise typer.Exit(storecommands.main_store_check(settings, quick=quick, as_json=as_json))
+
+
+@store_group.command("backup")
+def store_backup(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to make; it must not exist.")],
+    as_json: Json = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Copy the store into one file, also beside a running sidecar, and check the copy."""
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import storecommands
+
+    termination.unwind()
+    raise typer.Exit(storecommands.main_store_backup(settings, path, as_json=as_json))
+
+
+@store_group.command("rebuild", context_settings={"ignore_unknown_options": True})
+def store_rebuild(
+    execution: Annotated[str, typer.Argument(metavar="ID", help="The execution.")],
+    as_json: Json = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Fill one partition anew from the log; what stood there is kept as evidence.
+
+    Not beside a running sidecar.  A log that is refused changes nothing and ends with 3.
+    """
+    wanted = execution_id(execution, hint="ID")
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import storecommands
+
+    termination.unwind()
+    raise typer.Exit(storecommands.main_store_rebuild(settings, wanted, as_json=as_json))
+
+
+@store_group.command("upgrade")
+def store_upgrade(dsn: Dsn = None, dsn_file: DsnFile = None, store: Store = None) -> None:
+    """Bring a store of an older layout to this one; there is no older one yet."""
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import storecommands
+
+    raise typer.Exit(storecommands.main_store_upgrade(settings))
+
+
 def entry(arguments: Sequence[str]) -> int:
     """Run one command and say how it ended.
 
@@ -309,14 +381,14 @@ def _moment(text: str | None) -> datetime | None:
     return None if text is None else moment(text, now=datetime.now(UTC))
 
 
-def execution_id(text: str) -> int:
+def execution_id(text: str, *, hint: str = "--execution") -> int:
     """A 64-bit id in decimal.
 
     Raises:
         typer.BadParameter: it is none.
     """
     if re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) is None or not ID_MIN <= int(text) <= ID_MAX:
-        raise typer.BadParameter("an execution id is a decimal 64-bit number", param_hint="--execution")
+        raise typer.BadParameter("an execution id is a decimal 64-bit number", param_hint=hint)
     return int(text)
 
 

@@ -16,7 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from sidecar.comparator.findings import FOUND, GOOD, Verification
+from sidecar.core.populate import InSync
 from sidecar.core.verdict import Verdict
+from sidecar.store.check import FINDINGS_MAX, Checked
+from sidecar.store.rebuild import Rebuilt
 
 FINDINGS_SHOWN: Final = 20
 STORED: Final = frozenset({"in_sync", "extended"})
@@ -29,11 +32,12 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(title: str, total: int | None) -> Iterator[Advance]:
+def progress(title: str, total: int | None, *, unit: str = "rows") -> Iterator[Advance]:
     """A bar with rate and time left on a terminal; silent elsewhere.
 
     Args:
         total: Rows to come, an estimate; None: unknown.
+        unit: What is counted, in the plural.
     """
     if not sys.stderr.isatty():
         yield lambda rows, what="": None
@@ -54,7 +58,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         def advance(rows: int, what: str = "") -> None:
             bar.advance(task, rows)
             speed = bar.tasks[0].speed
-            bar.update(task, what=what, rate=f"{speed:,.0f} rows/s" if speed else "")
+            bar.update(task, what=what, rate=f"{speed:,.0f} {unit}/s" if speed else "")
 
         yield advance
 
@@ -85,6 +89,35 @@ def show_backfill(outcomes: Counter[str], rows: int, seconds: float) -> None:
     console.print(f"{rows:,} rows stored in {seconds:.1f} s")
     for outcome, count in sorted(outcomes.items()):
         console.print(f"{outcome:<20} {count:,}", style="green" if outcome in STORED else "yellow")
+
+
+def show_check(checked: Checked, seconds: float) -> None:
+    """What a check of a store came to."""
+    console = Console(stderr=True, highlight=False)
+    if checked.damaged:
+        console.print("the file is damaged; its partitions were not read", style="red")
+    else:
+        console.print(f"{checked.executions:,} executions, {checked.events:,} events in {seconds:.1f} s")
+    for finding in checked.findings[:FINDINGS_SHOWN]:
+        where = "the store" if finding.execution_id is None else finding.execution_id
+        console.print(f"{where}  {finding.kind}  {finding.detail}", style="red", markup=False)
+    if (more := checked.kinds.total() - FINDINGS_SHOWN) > 0:
+        console.print(f"and {more:,} more: --json lists the first {FINDINGS_MAX:,}")
+    if not checked.kinds:
+        console.print("nothing in it contradicts itself", style="green")
+
+
+def show_rebuild(done: Rebuilt) -> None:
+    """What a rebuild of one partition came to."""
+    console = Console(stderr=True, highlight=False)
+    if isinstance(done.outcome, InSync):
+        console.print(
+            f"{done.rows:,} rows stand there now, {done.kept:,} are kept as evidence", style="green"
+        )
+    elif done.outcome.label == "log_truncated":
+        console.print("nothing was changed: the log is longer than NOETL_CHAIN_READ_LIMIT", style="yellow")
+    else:
+        console.print(f"nothing was changed: the log is refused ({done.outcome.label})", style="yellow")
 
 
 def _show_findings(console: Console, found: Verification) -> None:

@@ -101,6 +101,21 @@ class Replica(Protocol):
         ...
 
 
+class Dropped(Protocol):
+    """What one step of retention let go of."""
+
+    @property
+    def executions(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def pages(self) -> int:
+        """Pages that went back to the disk."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Instruments:
     """Where outcomes go: metrics, health, log."""
@@ -135,6 +150,7 @@ class Line:
     Args:
         gauges: Called once a tick; reads sizes and coverage from the store.
         replicas: In the order of their indexes.
+        retention: Called once a tick; lets go of a few partitions whose log is gone.
         tick_s: Seconds between the comparator's ticks.
     """
 
@@ -148,8 +164,10 @@ class Line:
         *,
         tick_s: float,
         replicas: Sequence[Replica] = (),
+        retention: Callable[[], Awaitable[Dropped]] | None = None,
     ) -> None:
         self._replicas = replicas
+        self._retention = retention
         self._lanes = lanes
         self._feed = feed
         self._comparator = comparator
@@ -178,6 +196,8 @@ class Line:
             loops.create_task(self._guarded("gauges", self._measure))
             if self._comparator is not None:
                 loops.create_task(self._guarded("comparator", self._judge))
+            if self._retention is not None:
+                loops.create_task(self._guarded("retention", partial(self._retain, self._retention)))
             for index, replica in enumerate(self._replicas):
                 loops.create_task(self._replicate(index, replica))
 
@@ -305,6 +325,21 @@ class Line:
                 self._metrics.replica(index, lag=replica.lag)
             await self._gauges()
             self._well("gauges")
+            await asyncio.sleep(self._tick_s)
+
+    async def _retain(self, step: Callable[[], Awaitable[Dropped]]) -> None:
+        while True:
+            dropped = await step()
+            self._metrics.dropped(dropped.executions)
+            if dropped.executions:
+                self._log.info(
+                    "partitions_dropped",
+                    executions=dropped.executions,
+                    rows=dropped.rows,
+                    pages_freed=dropped.pages,
+                )
+            self._well("retention")
+            self.progress.move()
             await asyncio.sleep(self._tick_s)
 
     def _trouble(self, name: str, reason: NotReady, error: SourceError | StoreFull | StoreBusy) -> None:

@@ -73,7 +73,6 @@ RESERVED: Final = frozenset(
         "EXCLUDE",
         "GOSSIP_KEY_FILE",
         "INVARIANT_WINDOW_H",
-        "RETAIN_DAYS",
         "STORE_MAX_BYTES",
     )
 )
@@ -96,7 +95,7 @@ def _var(name: str, default: Any = None, **bounds: Any) -> Any:
 class Settings(BaseSettings):
     """All settings.  `load` reads the environment; `Settings.given` takes values only.
 
-    Numbers carry their unit in the name: `_ms` milliseconds, `_s` seconds, `_bytes` bytes.
+    Numbers carry their unit in the name: `_ms` milliseconds, `_s` seconds, `_days` days, `_bytes` bytes.
     """
 
     model_config = SettingsConfigDict(
@@ -174,6 +173,9 @@ class Settings(BaseSettings):
     )
     store_failure: Annotated[Literal["exit", "stay"], BeforeValidator(lower)] = Field(
         "exit", description="When the store cannot be opened: exit with 20, or stay up, off and not ready."
+    )
+    retain_days: Int = Field(
+        0, ge=0, le=36_500, description="How long a partition stays whose log is gone; 0: for ever."
     )
 
     # Compare

@@ -32,7 +32,18 @@ def recorded(partition: Partition, judgement: Judgement, now: int) -> tuple[Part
     return replace(
         partition,
         verdict=verdict.value,
-        verdict_at=now,
+        verdict_at=_since(partition, judgement, now),
         verdict_rows=judgement.log_rows,
         counted_kinds=counted,
     ), new
+
+
+def _since(partition: Partition, judgement: Judgement, now: int) -> int:
+    """When the verdict was reached; a log that is still gone is gone since it was first missed.
+
+    A sweep asks again after every change of the partition tree, and retention counts from here.
+    """
+    again = partition.verdict == Verdict.LOG_PRUNED == judgement.verdict
+    if again and partition.verdict_at is not None:
+        return partition.verdict_at
+    return now

@@ -18,7 +18,7 @@ from sidecar.core.event import Event
 from sidecar.core.populate import LogRead, Outcome
 from sidecar.core.ports import ExecutionLog
 from sidecar.errors import Invalid
-from sidecar.store import cursors, events, sequence
+from sidecar.store import cursors, events, rebuild, sequence
 from sidecar.store.checked import check_event, check_id, check_sequence, check_text
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import Connection, Synchronous, open_writer
@@ -27,6 +27,7 @@ from sidecar.store.location import check_folder, distinct, sqlite_path
 from sidecar.store.lock import StoreLock, take
 from sidecar.store.opening import Opening
 from sidecar.store.reader import BUSY_TIMEOUT_MS, StoreReader, open_readonly, readers
+from sidecar.store.rebuild import Rebuilt
 from sidecar.store.sequence import Committed, Numbered
 from sidecar.store.unit import SqliteUnit
 
@@ -147,18 +148,43 @@ class ChainStore(StoreReader):
 
         Source: spec 2.8.
         """
+        log, _ = self._complete(execution_id, events, read)
+
+        async def work(unit: SqliteUnit) -> Outcome:
+            return (await unit.populate((log,)))[execution_id].outcome
+
+        return await self.transact(work)
+
+    async def rebuild(
+        self, execution_id: int, events: Iterable[Event], *, read: LogRead | None = None
+    ) -> Rebuilt:
+        """Populate the partition anew from one complete log read; what stood there is evidence.
+
+        Args:
+            events, read: As for `populate_from_log`.
+
+        Returns:
+            What it came to; unless that is InSync, nothing was changed.
+
+        Raises:
+            Invalid: the store holds nothing of the execution, an event is not usable, or the
+                read is older than the label or the revocation; nothing was written.
+
+        Source: spec 3.4 step 3.
+        """
+        log, rows = self._complete(execution_id, events, read)
+        return await self.transact(lambda unit: rebuild.rebuild(unit, log, rows, self._clock.now()))
+
+    def _complete(
+        self, execution_id: int, events: Iterable[Event], read: LogRead | None
+    ) -> tuple[ExecutionLog, tuple[Event, ...]]:
         rows = tuple(events)
         check_id(execution_id, "execution_id")
         for event in rows:
             check_event(event)
             if event.execution_id != execution_id:
                 raise Invalid(f"event {event.event_id} belongs to execution {event.execution_id}")
-        log = ExecutionLog(execution_id, rows, read or LogRead(self._clock.now()))
-
-        async def work(unit: SqliteUnit) -> Outcome:
-            return (await unit.populate((log,)))[execution_id].outcome
-
-        return await self.transact(work)
+        return ExecutionLog(execution_id, rows, read or LogRead(self._clock.now())), rows
 
     async def append(self, event: Event) -> int:
         """Append behind the head; watermark and coverage are not touched.

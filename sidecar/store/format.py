@@ -118,6 +118,8 @@ def initialise(path: Path) -> None:
         closing(sqlite3.connect(uri(path, "rwc"), uri=True, isolation_level=None)) as connection,
     ):
         connection.execute("PRAGMA page_size = 4096")
+        # Only a new file can take it: pages that retention frees then go back to the disk.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         present = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
         layout = "" if present else "".join(script.text for script in scripts("store"))

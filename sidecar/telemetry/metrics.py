@@ -130,6 +130,10 @@ class Metrics:
         self._store_free_bytes.set(free)
         self._store_wal_bytes.set(wal)
 
+    def dropped(self, executions: int) -> None:
+        """Retention let go of so many partitions."""
+        self._store_dropped.inc(executions)
+
     def paused(self, yes: bool) -> None:
         """Whether the store has stopped taking rows until there is space again."""
         self._paused.set(yes)
@@ -238,6 +242,7 @@ class Metrics:
         self._store_bytes = self._gauge("store_bytes", "Size of the chain store")
         self._store_free_bytes = self._gauge("store_free_bytes", "Space left on its file system")
         self._store_wal_bytes = self._gauge("store_wal_bytes", "Size of its write-ahead log")
+        self._store_dropped = self._counter("store_dropped_executions", "Partitions that retention let go of")
         self._paused = self._gauge("store_paused", "1 while the store takes no rows")
 
     def _replica_series(self, replicas: tuple[str, ...]) -> None:

@@ -59,7 +59,10 @@ def demo_ends(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., int]],
 Ends = Callable[[Callable[..., int]], None]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["verify", "--help"], ["--version"], ["schema", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["verify", "--help"], ["--version"], ["schema", "--help"], ["store", "check", "--help"]],
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     program = (
         "import sys\n"
@@ -79,7 +82,13 @@ def test_the_console_script_and_the_module_are_one_program() -> None:
         assert (done.returncode, done.stdout) == (0, f"noetl-chain {__version__}\n")
 
 
-@pytest.mark.parametrize("verb", ["run", "verify", "backfill", "demo", "schema print", "schema apply"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *("run", "verify", "backfill", "demo", "schema print", "schema apply"),
+        *("store check", "store backup", "store rebuild", "store upgrade"),
+    ],
+)
 def test_every_command_takes_the_common_options(verb: str, capsys: Capture) -> None:
     assert cli.entry([*verb.split(), "--help"]) == 0
     text = capsys.readouterr().out
@@ -101,6 +110,10 @@ def test_every_command_takes_the_common_options(verb: str, capsys: Capture) -> N
         ["demo", "--dsn", "postgresql://h/d"],
         ["demo", "--speed", "0"],
         ["schema", "apply", "everything"],
+        ["store", "rebuild", "12x"],
+        ["store", "rebuild"],
+        ["store", "backup"],
+        ["store", "check", "twice", "twice"],
         ["schema", "apply", "noetl", "--dsn", "postgresql://h/d"],
     ],
 )

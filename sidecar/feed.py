@@ -27,6 +27,9 @@ from sidecar.core.settle import Arrival, Limits, Settled, settle
 FIRST_SIGHTS_MAX = 256
 """Executions whose whole log one transaction may read: bounds memory, not correctness."""
 
+Version = tuple[int, str]
+"""The raw xmin of a row and the epoch it was seen in: after a crash an xmin is used again."""
+
 REFUSED_KEYS_MAX = 65_536
 """Row versions remembered that were delivered and found no place: bounds memory only."""
 
@@ -76,7 +79,7 @@ class Feed:
         self.comparing = comparing
         self._pools: dict[int, dict[int, TailRow]] = {}
         self._pooled_rows = 0
-        self._refused: dict[Key, int] = {}
+        self._refused: dict[Key, Version] = {}
         self._asked: dict[int, int] = {}
         self._one_batch = asyncio.Lock()
 
@@ -133,7 +136,8 @@ class Feed:
         """
         key = (row.event.execution_id, row.event.event_id)
         pooled = self._pools.get(key[0], {}).get(key[1])
-        return self._refused.get(key) != row.xmin and (pooled is None or pooled.xmin != row.xmin)
+        known = self._refused.get(key) if pooled is None else _version(pooled)
+        return known != _version(row)
 
     async def _unread(self, part: _Part) -> list[int]:
         """Log reads that must be taken before the transaction opens (spec 2.12 steps 5, 6)."""
@@ -196,7 +200,7 @@ class Feed:
         dues = await unit.due(active) if active else {}
         room = self.limits.pool_total - self._pooled_rows
         settled: dict[int, Settled] = {}
-        refused: dict[Key, int] = {}
+        refused: dict[Key, Version] = {}
         for i in executions:
             stored_rows, max_seq = counts.get(i, (0, 0))
             arrival = Arrival(
@@ -210,6 +214,7 @@ class Feed:
                 room=room,
                 populated=populated.get(i),
                 log_rows=_length(logs[i], self.limits) if i in logs else 0,
+                log_began_at=logs[i].read.began_at if i in logs else None,
             )
             result = settle(arrival, epoch=epoch, now=now, limits=self.limits)
             room -= len(result.pool) - len(pools[i])
@@ -241,10 +246,10 @@ class Feed:
     def drop_pool(self, unit: Unit, execution_id: int) -> None:
         """Forget the pooled rows of one execution when `unit` commits; `held` is the caller's."""
         pool = self._pools.get(execution_id, {})
-        refused = {(execution_id, event_id): row.xmin for event_id, row in pool.items()}
+        refused = {(execution_id, event_id): _version(row) for event_id, row in pool.items()}
         unit.on_commit(lambda: self._keep({execution_id: {}}, refused))
 
-    def _keep(self, pools: Mapping[int, dict[int, TailRow]], refused: Mapping[Key, int]) -> None:
+    def _keep(self, pools: Mapping[int, dict[int, TailRow]], refused: Mapping[Key, Version]) -> None:
         for i, pool in pools.items():
             before = self._pools.pop(i, {})
             if pool:
@@ -299,7 +304,7 @@ class _Write:
         for i in (*settled, *(gone - settled.keys())):
             before = self._reread_done(dues.get(i), i, populated.get(i))
             result = settled.get(i)
-            news = result.news if result is not None else News()
+            news = self._news(i, result, populated.get(i), gone=i in gone)
             at_once = i in gone or self._open_question(i, populated.get(i))
             after = before
             if news != News() or at_once or self._catch_up_needs_entry(i, populated.get(i)):
@@ -308,6 +313,23 @@ class _Write:
                 if at_once:
                     after = replace(after, due_at=min(after.due_at, self.now))
             self._save(unit, i, dues.get(i), after, result)
+
+    def _news(
+        self, execution_id: int, result: Settled | None, populated: Populated | None, *, gone: bool
+    ) -> News:
+        """What an older verdict must not take away: rows shown, questions open.
+
+        Rows that a log read has shown are delivered like rows of a lane.  Other bytes and a
+        read that was cut are flags; a log that has fewer rows counts as one.
+        """
+        news = News() if result is None else result.news
+        news = replace(news, rows=news.rows + (0 if result is None else result.shown))
+        if populated is not None and isinstance(populated.outcome, Diverged):
+            return replace(news, changed=True)
+        if populated is None and execution_id in self.logs:
+            return replace(news, reread=True)
+        stale = populated is not None and isinstance(populated.outcome, StaleLog)
+        return replace(news, rows=max(1, news.rows)) if gone or stale else news
 
     def _save(
         self, unit: Unit, execution_id: int, before: Due | None, after: Due | None, result: Settled | None
@@ -361,7 +383,7 @@ class _Write:
             if result.news.labelled and result.partition.label is not None and done is None:
                 report.outcomes[result.partition.label] += 1
             appended = done.outcome.appended if done is not None and isinstance(done.outcome, InSync) else 0
-            report.rows += max(appended, len(result.fresh))
+            report.rows += max(appended, len(result.fresh) + result.shown)
             report.lags += [
                 (self.batch.server_now - row.ingested_at) / 1e6
                 for row in result.fresh
@@ -403,11 +425,15 @@ def _length(log: ExecutionLog, limits: Limits) -> int:
     return limits.read if log.events is None else len(log.events)
 
 
-def _without_place(arrival: Arrival, result: Settled) -> dict[Key, int]:
+def _version(row: TailRow) -> Version:
+    return row.xmin, row.epoch
+
+
+def _without_place(arrival: Arrival, result: Settled) -> dict[Key, Version]:
     """Row versions that are neither stored nor pooled."""
     placed = {*result.pool, *arrival.stored, *(row.event.event_id for row in result.run)}
     return {
-        (row.event.execution_id, row.event.event_id): row.xmin
+        (row.event.execution_id, row.event.event_id): _version(row)
         for row in (*arrival.rows, *arrival.pool.values())
         if row.event.event_id not in placed
     }

@@ -82,8 +82,6 @@ CREATE TABLE due (
 ) STRICT;
 
 CREATE INDEX due_order ON due (due_at);
-CREATE INDEX due_flagged ON due (due_at)
-  WHERE coalesce(reread, changed, labelled, terminal_seen) IS NOT NULL;
 
 CREATE TABLE server_epoch (
   epoch             TEXT NOT NULL PRIMARY KEY,

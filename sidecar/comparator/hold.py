@@ -157,7 +157,12 @@ class HoldUnit:
     def _first_saw(self, done: Populated, due: Due | None) -> int | None:
         if isinstance(done.order, DanglingPrev):
             row = self.pools.pool(done.partition.execution_id).get(done.order.event_id)
-            return None if row is None else row.seen_at
+            if row is not None:
+                return row.seen_at
+            if done.partition.revoked_reason == Verdict.REFUSED_DANGLING_PREV and done.partition.revoked_at:
+                # Refused for this before: the window is over, a new row does not open it again.
+                return done.partition.revoked_at - self.windows.dangling
+            return None
         return None if due is None else due.first_seen_at
 
     def _count(self, populated: Mapping[int, Populated], held: Held) -> None:
@@ -175,8 +180,10 @@ class HoldUnit:
         return populated_due(due, read_began_at=read.began_at, cleared_bar=done.cleared_bar, now=now)
 
     def _after(self, due: Due | None, ruling: Ruling, read: LogRead, now: int) -> Due | None:
-        if due is None:
+        if due is None and ruling.judgement.verdict not in RETRY:
             return None
+        # What is to be asked again needs an entry, whoever asked the first time.
+        due = due or Due(ruling.judgement.execution_id, due_at=now, first_seen_at=now)
         return judged(
             due,
             ruling.judgement.verdict,

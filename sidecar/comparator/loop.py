@@ -50,11 +50,14 @@ class Comparator:
         lingering = 0
         while True:
             # Entries that were judged in this tick and are due again stand in front.
-            fetched = await self._store.due_now(began, lingering + EXECUTIONS_MAX)
+            most = lingering + EXECUTIONS_MAX
+            fetched = await self._store.due_now(began, most)
             fresh = [i for i in fetched if i not in done]
             lingering = len(fetched) - len(fresh)
-            if not fresh:
+            if not fresh and len(fetched) < most:
                 break
+            if not fresh:
+                continue
             batch = await self._bounded(fresh)
             done.update(batch)
             await self.judge(batch, report)

@@ -135,6 +135,10 @@ def judged(
         return replace(due, tries=due.tries + 1, due_at=at)
     rows_came = due.last_row_at is not None and due.last_row_at > read_began_at
     if not marked and not rows_came:
+        # A read that was cut says nothing of what a flag asks; it stays, and waits.
+        flagged = due.reread is not None or due.changed is not None
+        if verdict is Verdict.LOG_TRUNCATED and flagged:
+            return replace(due, tries=0, due_at=now + windows.settle)
         return None
     return replace(
         due,

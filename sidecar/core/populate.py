@@ -179,7 +179,9 @@ def _in_sync(partition: Partition, outcome: InSync, log: Sequence[Event], read: 
         revoked_at=None,
         label=None,
         labelled_at=None,
-        last_change_at=read.began_at if outcome.appended else partition.last_change_at,
+        last_change_at=max(read.began_at, partition.last_change_at or 0)
+        if outcome.appended
+        else partition.last_change_at,
     )
 
 

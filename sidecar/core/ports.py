@@ -119,7 +119,8 @@ class Populated:
     `partition`: the record afterwards.  `absent`: stored rows whose id the log read lacks, in
     exec_seq order (the entry of spec 3.4).  `written`: False when the read was too old to
     touch the partition, or the outcome writes nothing.  `cleared_bar`: a label or a
-    revocation was cleared.
+    revocation was cleared.  `unstored`: ids that the log read has shown and that are not
+    stored afterwards.
     """
 
     outcome: Outcome
@@ -128,6 +129,7 @@ class Populated:
     absent: tuple[StoredEvent, ...]
     written: bool
     cleared_bar: bool
+    unstored: frozenset[int] = frozenset()
 
 
 class Unit(Protocol):

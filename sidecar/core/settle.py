@@ -36,8 +36,9 @@ class Arrival:
     `stored`: by event_id, the stored events among the ids and predecessors of rows and pool.
     `stored_rows`, `max_seq`: as the store counts them now.  `reread`: the flag of its entry,
     if no populate here cleared it.
-    `room`: how many more rows all pools together may take.  `log_rows`: how many rows
-    the log read at hand returned (the limit for a truncated one), 0 without one.
+    `room`: how many more rows all pools together may take.  `log_rows`: how many rows the
+    log read at hand returned (the limit for a truncated one), 0 without one; `log_began_at`:
+    when it began.
     """
 
     partition: Partition
@@ -50,13 +51,15 @@ class Arrival:
     room: int
     populated: Populated | None = None
     log_rows: int = 0
+    log_began_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What to write: the partition, the rows to append behind the head, the pool afterwards.
 
-    `fresh`: rows of the batch that were not stored before this transaction.
+    `fresh`: rows of the batch that were not stored before this transaction.  `shown`: how
+    many rows only the log read at hand has shown; they are neither stored nor pooled.
     """
 
     partition: Partition
@@ -64,6 +67,7 @@ class Settled:
     pool: Mapping[int, TailRow]
     news: News
     fresh: tuple[TailRow, ...]
+    shown: int = 0
 
 
 def settle(arrival: Arrival, *, epoch: str | None, now: int, limits: Limits) -> Settled:
@@ -73,6 +77,7 @@ def settle(arrival: Arrival, *, epoch: str | None, now: int, limits: Limits) -> 
     fresh = arrival.rows if arrival.populated is not None else admitted.fresh
     partition = _confirmed(arrival.partition, admitted.confirmed_head)
     unstored = {key: row for key, row in arrival.pool.items() if key not in arrival.stored}
+    changed = (*admitted.changed, *_changed_in_pool(arrival))
     # A row seen in an epoch that has ended may be lost with it: it proves nothing any more.
     waiting = {key: row for key, row in unstored.items() if epoch is None or row.epoch == epoch}
     pool, dropped, overflow = _pooled(partition, waiting, admitted.fresh, arrival.room, limits)
@@ -98,29 +103,49 @@ def settle(arrival: Arrival, *, epoch: str | None, now: int, limits: Limits) -> 
         partition = extended(partition, step.run, now)
         pool = {row.event.event_id: row for row in step.left}
 
+    shown = _shown(arrival, partition, pool)
     partition = replace(
         partition,
-        held=_held(arrival, partition, len(pool) + dropped, synced=synced),
+        held=len(pool) + _in_no_pool(arrival, partition, dropped, shown, synced=synced),
         rows_seen=max(partition.rows_seen + len(fresh), arrival.log_rows),
         first_seen_at=partition.first_seen_at or (now if arrival.rows or arrival.log_rows else None),
-        last_change_at=now if fresh else partition.last_change_at,
+        last_change_at=now if fresh or shown else partition.last_change_at,
     )
     run = () if label is not None else step.run
-    return Settled(
-        partition, run, pool, _news(arrival, fresh, step, newly_labelled, overflow, admitted.changed), fresh
+    news = _news(arrival, fresh, step, newly_labelled, overflow, changed)
+    return Settled(partition, run, pool, news, fresh, shown)
+
+
+def _changed_in_pool(arrival: Arrival) -> tuple[TailRow, ...]:
+    """Pooled rows that a log read has stored with other bytes: a newer version waited here."""
+    return tuple(
+        row
+        for key, row in arrival.pool.items()
+        if key in arrival.stored and arrival.stored[key].event != row.event
     )
 
 
-def _held(arrival: Arrival, after: Partition, without_place: int, *, synced: bool) -> int:
-    """How many delivered rows are not stored.
+def _shown(arrival: Arrival, after: Partition, pool: Mapping[int, TailRow]) -> int:
+    """How many rows a log read has shown that stand neither in the store nor in the pool.
 
-    A log read that was refused or truncated has shown rows too: what it has more than the
-    store is held, though no lane has handed it over row by row.
+    No lane has to hand them over for them to exist: a chain without them is short.
     """
-    if synced:
-        return without_place
-    gone_before = max(0, after.held - len(arrival.pool))
-    return max(gone_before + without_place, arrival.log_rows - after.head_seq)
+    if arrival.populated is not None:
+        delivered = {row.event.event_id for row in arrival.rows}
+        return len(arrival.populated.unstored - pool.keys() - delivered)
+    return max(0, arrival.log_rows - after.head_seq)  # truncated: at least so many
+
+
+def _in_no_pool(arrival: Arrival, after: Partition, dropped: int, shown: int, *, synced: bool) -> int:
+    """How many delivered rows are neither stored nor pooled, counted with the new ones.
+
+    A populate that was written ends them, if its log read began after the last of them came.
+    """
+    before = max(0, after.held - len(arrival.pool))
+    came_at, began_at = arrival.partition.last_change_at, arrival.log_began_at
+    if synced and (came_at is None or began_at is None or began_at >= came_at):
+        before = 0
+    return max(before + dropped, shown)
 
 
 def _synced(populated: Populated) -> bool:
@@ -148,7 +173,7 @@ def _pooled(
         return {}, len(waiting) + len(fresh), False
     pool = dict(waiting)
     for row in fresh:
-        if len(pool) < limits.pool and len(pool) - len(waiting) < room:
+        if row.event.event_id in pool or (len(pool) < limits.pool and len(pool) - len(waiting) < room):
             pool[row.event.event_id] = row
     dropped = len({row.event.event_id for row in fresh} - pool.keys())
     return pool, dropped, dropped > 0

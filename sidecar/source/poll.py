@@ -57,7 +57,7 @@ class Window:
     @property
     def predicate(self) -> str:
         """The lane's range as its scope names it."""
-        return f"created_at:{self.seconds:g}"
+        return f"created_at:{self.seconds!r}"
 
     def where(self, alias: str) -> str:
         # created_at is naive UTC; now() alone would be compared in the session's zone.

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from itertools import groupby
 from typing import Final
 
 from sidecar.core.event import ID_MAX, ID_MIN
@@ -81,15 +83,24 @@ async def chunks(
 async def read_counted(
     log: PostgresLog, counted: Counted, wanted: Sequence[Count], size: BatchSize
 ) -> AsyncGenerator[list[ExecutionLog], None]:
-    """Read the `wanted` ones of a chunk, in batches.
+    """Read the `wanted` ones of a chunk, in batches, ascending by id.
 
     An execution whose count reaches the limit is answered as truncated without reading it.
     """
-    readable = [count for count in wanted if count.rows < log.read_limit]
-    if len(readable) < len(wanted):
-        # No anchor: nothing was read that could have one.
-        unread = LogRead(counted.began_at, counted.facts.epoch)
-        yield [ExecutionLog(c.execution_id, None, unread) for c in wanted if c.rows >= log.read_limit]
+    # No anchor: nothing is read that could have one.
+    unread = LogRead(counted.began_at, counted.facts.epoch)
+    for readable, group in groupby(wanted, key=lambda count: count.rows < log.read_limit):
+        if readable:
+            async with aclosing(_read_all(log, counted, list(group), size)) as batches:
+                async for logs in batches:
+                    yield logs
+        else:
+            yield [ExecutionLog(count.execution_id, None, unread) for count in group]
+
+
+async def _read_all(
+    log: PostgresLog, counted: Counted, readable: Sequence[Count], size: BatchSize
+) -> AsyncGenerator[list[ExecutionLog], None]:
     at = 0
     coming = _started(log, counted, readable, size) if readable else None
     try:

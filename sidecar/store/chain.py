@@ -34,7 +34,7 @@ from sidecar.store.unit import SqliteUnit
 T = TypeVar("T")
 HIGHS: Final = "SELECT dataset, high FROM sequence"
 FLAG_HELD: Final = (
-    "UPDATE due SET reread = ? WHERE reread IS NULL"
+    "UPDATE due SET reread = ?1, due_at = min(due_at, ?1) WHERE reread IS NULL"
     " AND execution_id IN (SELECT execution_id FROM partition WHERE held > 0)"
 )
 
@@ -130,8 +130,11 @@ class ChainStore(StoreReader):
 
         Called once, before anything is fed.  Source: spec 2.12 step 2.
         """
-        now = self._clock.now()
-        await self._writer.hold(lambda: self._writer.rows(FLAG_HELD, (now,)))
+
+        async def work(unit: SqliteUnit) -> None:
+            await unit.rows(FLAG_HELD, (unit.now(),))
+
+        await self.transact(work)
 
     async def populate_from_log(
         self, execution_id: int, events: Iterable[Event], *, read: LogRead | None = None

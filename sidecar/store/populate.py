@@ -49,7 +49,8 @@ def settle(
     absent = _absent(stored, events)
     if not may_write(partition, log.read):
         outcome = Refused(partition.label) if partition.label is not None else outcome
-        return Settled(Populated(outcome, order, partition, absent, False, False), log.read, (), False)
+        unwritten = Populated(outcome, order, partition, absent, False, False, _unstored(stored, events))
+        return Settled(unwritten, log.read, (), False)
     ordered = order.events if isinstance(order, Ordered) else ()
     after = populated(partition, outcome, ordered, log.read)
     result = Populated(
@@ -59,6 +60,7 @@ def settle(
         absent,
         isinstance(outcome, InSync | Diverged),
         _barred(partition) > _barred(after),
+        frozenset() if isinstance(outcome, InSync) else _unstored(stored, events),
     )
     return Settled(result, log.read, _new(outcome, ordered), after != partition)
 
@@ -67,6 +69,11 @@ def _new(outcome: Outcome, ordered: Sequence[Event]) -> Sequence[Event]:
     if isinstance(outcome, InSync) and outcome.appended:
         return ordered[-outcome.appended :]
     return ()
+
+
+def _unstored(stored: Sequence[StoredEvent], events: Sequence[Event]) -> frozenset[int]:
+    have = {row.event.event_id for row in stored}
+    return frozenset(event.event_id for event in events if event.event_id not in have)
 
 
 def _absent(stored: Sequence[StoredEvent], events: Sequence[Event]) -> tuple[StoredEvent, ...]:

@@ -56,15 +56,8 @@ SUMS: Final = (
     "SELECT execution_id, count(*), sum(event_id >> 32), sum(event_id & 4294967295)"
     " FROM event INDEXED BY event_identity WHERE execution_id BETWEEN ? AND ? GROUP BY execution_id"
 )
-# Two indexes, each in its order: a union reads no more than twice the limit.
-DUE_NOW: Final = """
-SELECT execution_id FROM (
-  SELECT * FROM (SELECT due_at, execution_id FROM due WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2)
-  UNION
-  SELECT * FROM (SELECT due_at, execution_id FROM due
-                  WHERE coalesce(reread, changed, labelled, terminal_seen) IS NOT NULL
-                  ORDER BY due_at LIMIT ?2)
-) ORDER BY due_at, execution_id LIMIT ?2"""
+# Who is due at once has its time set to then; a flag alone does not overrule a pause.
+DUE_NOW: Final = "SELECT execution_id FROM due WHERE due_at <= ?1 ORDER BY due_at, execution_id LIMIT ?2"
 # The first row that stands: its parent is the execution's.
 FIRST: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE execution_id = ? ORDER BY exec_seq LIMIT 1"
 CURSORS: Final = f"SELECT {CURSOR_COLUMNS} FROM tail_cursor"

@@ -221,6 +221,12 @@ class SqliteUnit:
         await self._connection.rows(SEE_EPOCH, (epoch, *known, now))
         self._note_time(now)
 
+    def now(self) -> int:
+        """The store's clock, for a time that this unit writes by itself."""
+        now = self._clock.now()
+        self._note_time(now)
+        return now
+
     async def record_state(self, execution_id: int, status: str, data: str) -> int:
         return await states.record_state(self.rows, execution_id, status, data)
 

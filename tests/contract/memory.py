@@ -129,6 +129,12 @@ class MemoryUnit:
     async def epochs(self) -> tuple[EpochSpan, ...]:
         return spans(self._check())
 
+    async def record_state(self, execution_id: int, status: str, data: str) -> int:
+        states = self._check().states
+        number = 1 + max((number for number, _, _ in states.values()), default=0)
+        states[execution_id] = (number, status, data)
+        return number
+
 
 class MemoryReader:
     """The reading half."""
@@ -203,10 +209,7 @@ class MemoryReader:
         return spans(self.shelf)
 
     async def due_now(self, now: int, limit: int) -> list[int]:
-        def flagged(due: Due) -> bool:
-            return (due.reread, due.changed, due.labelled, due.terminal_seen) != (None,) * 4
-
-        ready = [due for due in self.shelf.due.values() if due.due_at <= now or flagged(due)]
+        ready = [due for due in self.shelf.due.values() if due.due_at <= now]
         return [due.execution_id for due in sorted(ready, key=lambda d: (d.due_at, d.execution_id))][:limit]
 
     async def missing(self, keys: Sequence[Key]) -> list[Key]:

@@ -36,6 +36,7 @@ class Shelf:
     gseq: int = 0
     torn: set[int] = field(default_factory=set)
     unreadable: bool = False
+    states: dict[int, tuple[int, str, str]] = field(default_factory=dict)
 
     def copy(self) -> Shelf:
         return Shelf(
@@ -48,6 +49,7 @@ class Shelf:
             self.gseq,
             set(self.torn),
             self.unreadable,
+            dict(self.states),
         )
 
     # Reading

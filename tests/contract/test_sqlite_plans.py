@@ -113,7 +113,7 @@ CLUSTERED = "SEARCH event USING PRIMARY KEY (execution_id=?)"
         ),
         (
             reads.DUE_NOW,
-            ["SEARCH due USING COVERING INDEX due_order (due_at<?)", "SCAN due USING INDEX due_flagged"],
+            ["SEARCH due USING COVERING INDEX due_order (due_at<?)"],
         ),
     ],
 )

@@ -23,7 +23,8 @@ from tests.support.processes import standing_still
 from tests.support.rows import chain_rows
 from tests.support.running import Running, intact, stored_rows
 
-WITHIN_S: Final = 2.0
+WITHIN_S: Final = 4.0
+"""Two seconds are promised and kept on a quiet machine; a loaded one stretches every part of them."""
 STEP: Final = 4_194_304
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 

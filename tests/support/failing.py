@@ -97,7 +97,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Faults:
             return faults.of(self.connection, sql, partial(super().executemany, sql, parameters))
 
         def executescript(self, sql: str, /) -> Self:
-            return faults.of(self.connection, sql, partial(super().executescript, sql))  # type: ignore[arg-type] # typeshed says Cursor
+            faults.of(self.connection, sql, partial(super().executescript, sql))
+            return self
 
         def fetchall(self) -> list[Any]:
             return faults.of(self.connection, "fetchall", super().fetchall)

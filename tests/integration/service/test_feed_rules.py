@@ -349,7 +349,8 @@ async def test_a_divergence_that_the_feed_meets_is_due_at_once(line: Line) -> No
     await matched(here, 1, 2)
     here.commit(ev(2, 1, note="changed"))
     await here.sweep(E)
-    assert (await here.guarded(E)).reason == "no_coverage"
+    assert (await here.partition(E)).coverage is None
+    assert (await here.guarded(E)).reason == "rows_held_back", "other bytes await judgement"
     assert await here.is_due(E)
     report = await here.tick()
     assert [judged.judgement.verdict for judged in report.judged] == [Verdict.DIVERGENT]

@@ -111,7 +111,11 @@ def test_a_final_verdict_removes_the_entry_if_no_row_came(verdict: Verdict) -> N
     due = Due(
         E, due_at=0, last_row_at=1_000, changed=1_000, labelled=1_000, terminal_seen=1_000, reread=1_000
     )
-    assert judge(due, verdict) is None
+    after = judge(due, verdict)
+    if verdict is Verdict.LOG_TRUNCATED:
+        assert after == replace(due, due_at=1_010 + 120, labelled=None, terminal_seen=None)
+    else:
+        assert after is None
 
 
 def test_rows_that_came_meanwhile_keep_the_entry_for_settle() -> None:

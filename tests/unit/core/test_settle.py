@@ -55,9 +55,10 @@ def test_step_4_without_a_refusal_the_same_row_is_appended() -> None:
 def test_2_4_c_rows_that_a_refused_log_read_has_shown_are_held(label: str) -> None:
     """No lane has handed them over, so no pool has them; the chain is short all the same."""
     partition = covered(chain(1, 2))
-    refused = Populated(Refused(label), NoRoot(5), partition, (), written=False, cleared_bar=False)
+    shown = frozenset({7, 8, 9})
+    refused = Populated(Refused(label), NoRoot(5), partition, (), False, False, unstored=shown)
     settled = settle(_arrival(partition, populated=refused, log_rows=5), epoch=EPOCH, now=9, limits=Limits())
-    assert (settled.partition.held, settled.partition.label) == (3, None)
+    assert (settled.partition.held, settled.partition.label, settled.shown) == (3, None, 3)
 
 
 def test_2_4_c_a_truncated_log_read_holds_what_it_has_more() -> None:

@@ -70,7 +70,7 @@ async def test_a_poll_whose_h_does_not_hold_is_repeated_at_once_without_predicat
 async def test_a_lane_begins_with_the_stores_cursor() -> None:
     poller, store = ScriptedPoller(FACTS), MemoryStore()
     lane = _window_lane(poller, store)
-    store.lane_cursors["live"] = Cursor("live", 90, "e", "db/7/0of1/created_at:60", "t", 4)
+    store.lane_cursors["live"] = Cursor("live", 90, "e", "db/7/0of1/created_at:60.0", "t", 4)
     await _batches(lane, store, 1)
     assert (poller.requests[0].horizon, poller.requests[0].polled_at) == (90, 4)
     assert store.horizon("live") == 100

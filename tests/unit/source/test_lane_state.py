@@ -70,7 +70,7 @@ def test_a_server_that_is_too_old_is_refused() -> None:
 
 
 def test_the_predicate_names_the_whole_range() -> None:
-    assert Window(60.0).predicate == "created_at:60"
+    assert Window(60.0).predicate == "created_at:60.0"
     assert Window(60.0).predicate != Window(61.0).predicate
     assert Intervals(((ID_MIN, -1), (10, ID_MAX))).predicate == f"execution_id:{ID_MIN}..-1,10..{ID_MAX}"
 

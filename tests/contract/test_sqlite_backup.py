@@ -64,6 +64,7 @@ async def test_a_copy_is_a_store_of_its_own(sqlite: SqliteBackend, tmp_path: Pat
     await filled(sqlite, 2)
     backup(sqlite.path, tmp_path / "copy.db")
     assert left(tmp_path) == ["copy.db"]
+    assert (tmp_path / "copy.db").read_bytes()[18:20] == b"\x01\x01"  # a WAL file has twos: it needs others
     async with ChainStore.open(str(tmp_path / "copy.db")) as copy:
         assert await copy.chain(1) == long_chain(20, execution_id=1, body="z" * 600)
         await copy.populate_from_log(E, chain(1, 2))

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,11 +146,12 @@ async def test_what_refused_calls_and_replicas_leave_is_legal(sqlite: SqliteBack
         assert await store.revoke(3, "test")
         for seq in (3, 1):
             await store.apply_replicated(chain(1, 2, 3, execution_id=4)[seq - 1], seq)
+        await store.apply_replicated(chain(1, 2, execution_id=6, parent=7)[1], 2)
     sqlite.plant_event(1, replace(chain(1)[0], execution_id=5))
     sqlite.run("INSERT INTO partition (execution_id, head_seq, head_event_id) VALUES (5, 1, 1)")
     checked = check(sqlite.path)
     assert checked.findings == []
-    assert (checked.incomplete, checked.executions) == (1, 5)
+    assert (checked.incomplete, checked.executions) == (2, 6)
 
 
 async def test_the_findings_kept_are_bounded_and_all_are_counted(
@@ -190,6 +192,24 @@ async def test_it_writes_nothing_and_runs_beside_a_writer_that_goes_on(sqlite: S
     assert written > len(EXECUTIONS)
     assert checked.findings == []
     assert checked.executions > len(EXECUTIONS) + 2
+
+
+async def test_a_page_is_one_instant(sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that comes between the records and the rows is not seen beside the older record."""
+    await filled(sqlite)
+    named_row, came = checking._named, False
+
+    def then_write(columns: str, row: tuple[Any, ...]) -> dict[str, Any]:
+        nonlocal came
+        if not came:
+            came = True
+            sqlite.plant_event(4, replace(chain(99)[0], execution_id=ID_MAX))
+        return named_row(columns, row)
+
+    monkeypatch.setattr(checking, "_named", then_write)
+    assert check(sqlite.path).findings == []
+    assert came
+    assert named(check(sqlite.path)) == {(ID_MAX, kind) for kind in ("head", "link", "coverage")}
 
 
 async def test_a_damaged_page_is_a_finding_and_nothing_else_is_read(sqlite: SqliteBackend) -> None:

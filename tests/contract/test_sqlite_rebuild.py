@@ -134,6 +134,13 @@ async def test_an_execution_that_is_not_stored_is_not_made(sqlite: SqliteBackend
         assert await store.partition(E) is None
 
 
+async def test_a_delivered_execution_whose_log_is_empty_is_pruned_not_empty(sqlite: SqliteBackend) -> None:
+    sqlite_rows = "INSERT INTO partition (execution_id, first_seen_at) VALUES (?, 1)"
+    async with sqlite.open() as store:
+        sqlite.run(sqlite_rows, E)
+        assert (await store.rebuild(E, ())).outcome == Refused("log_pruned")
+
+
 async def test_a_malformed_record_is_rebuilt(sqlite: SqliteBackend) -> None:
     """Every other call refuses it and names this one as the remedy."""
     async with sqlite.open() as store:

@@ -80,6 +80,30 @@ class Connection:
             finally:
                 self._holder = None
 
+    async def alone(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
+        """All rows of one reading statement, which is a snapshot by itself.
+
+        Three calls of the driver fewer than a transaction around it.
+
+        Raises:
+            StoreError: the statement failed.
+            CancelledError: the caller was cancelled; the statement ran to its end first.
+        """
+
+        async def read() -> list[Row]:
+            self._place.check()
+            with sqlite_errors():
+                found: Any = await self._raw.execute_fetchall(sql, parameters)
+            rows: list[Row] = found
+            return rows
+
+        async with self._lock:
+            if self._closed:
+                raise StoreError("the store is closed")
+            if self._raw.in_transaction:  # left by a rollback that failed
+                await self._roll_back()
+            return await finished(asyncio.create_task(read()))
+
     async def _transaction(self, work: Callable[[], Awaitable[T]], then: Callable[[], None]) -> T:
         try:
             if self._raw.in_transaction:  # left by a rollback that failed

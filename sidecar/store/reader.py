@@ -73,7 +73,7 @@ class StoreReader:
 
     async def stored_chain(self, execution_id: int) -> tuple[StoredEvent, ...]:
         """The raw rows in ascending exec_seq."""
-        return (await self.chains((execution_id,))).get(execution_id, ())
+        return await reads.chain(self._points, execution_id)
 
     async def chains(self, execution_ids: Collection[int]) -> dict[int, tuple[StoredEvent, ...]]:
         """The raw rows of those executions that have any, in one statement."""
@@ -150,7 +150,7 @@ class StoreReader:
 
     async def chain_if_authoritative(self, execution_id: int) -> GuardedRead:
         """The chain if the partition may answer, else the first reason why not.  Source: spec 2.6."""
-        return (await self.guarded_reads((execution_id,)))[execution_id]
+        return await reads.guarded(self._points, execution_id)
 
     async def guarded_reads(self, execution_ids: Collection[int]) -> dict[int, GuardedRead]:
         """Spec 2.6 for each id, all from one snapshot."""

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from sidecar.core.authority import Partition, StoredEvent
+from sidecar.core.authority import GuardedRead, Partition, StoredEvent, guarded_read
 from sidecar.core.due import Due
 from sidecar.core.horizon import Cursor
 from sidecar.core.ports import EpochSpan, Key
@@ -32,6 +32,18 @@ _AMONG: Final = "execution_id IN (SELECT value FROM json_each(?))"
 PARTITIONS: Final = f"SELECT {PARTITION_COLUMNS} FROM partition WHERE {_AMONG}"
 DUE: Final = f"SELECT {DUE_COLUMNS} FROM due WHERE {_AMONG}"
 CHAINS: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE {_AMONG} ORDER BY execution_id, exec_seq"
+CHAIN: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE execution_id = ? ORDER BY exec_seq"
+# The record with its flags, then the rows: one statement, so one snapshot and one call.
+_OF_P: Final = ", ".join("p." + name.strip() for name in PARTITION_COLUMNS.split(","))
+_WIDTH: Final = len(PARTITION_COLUMNS.split(",")) + 2
+_PADS: Final = ", NULL" * (_WIDTH - len(EVENT_COLUMNS.split(",")))
+GUARDED: Final = (
+    f"SELECT 0 AS part, 0 AS place, {_OF_P}, d.reread, d.changed"
+    " FROM partition AS p LEFT JOIN due AS d ON d.execution_id = p.execution_id"
+    " WHERE p.execution_id = ?1"
+    f" UNION ALL SELECT 1, exec_seq, {EVENT_COLUMNS}{_PADS} FROM event WHERE execution_id = ?1"
+    " ORDER BY part, place"
+)
 # Counted over the narrow index: the bodies are not touched.
 ROW_COUNTS: Final = (
     "SELECT execution_id, count(*), max(exec_seq) FROM event INDEXED BY event_identity"
@@ -90,6 +102,23 @@ async def chains(
     for row in await _among(connection, CHAINS, execution_ids):
         found.setdefault(row[0], []).append(stored_event(row))
     return {execution_id: tuple(rows) for execution_id, rows in found.items()}
+
+
+async def chain(connection: Connection, execution_id: int) -> tuple[StoredEvent, ...]:
+    """The stored rows of one execution in ascending exec_seq, by one statement alone."""
+    return tuple(map(stored_event, await connection.alone(CHAIN, (execution_id,))))
+
+
+async def guarded(connection: Connection, execution_id: int) -> GuardedRead:
+    """Spec 2.6 for one execution, by one statement alone."""
+    found = await connection.alone(GUARDED, (execution_id,))
+    head = found[0] if found and found[0][0] == 0 else None
+    rows = [stored_event(row[2:11]) for row in found if row[0] == 1]
+    if head is None:
+        return guarded_read(None, rows, held_back=False)
+    partition = partition_record(head[2:-2])
+    held_back = partition.held > 0 or head[-2] is not None or head[-1] is not None
+    return guarded_read(partition, rows, held_back=held_back)
 
 
 async def row_counts(connection: Connection, execution_ids: Collection[int]) -> dict[int, tuple[int, int]]:

@@ -78,7 +78,7 @@ async def test_d03_each_point_read_is_its_fixed_number_of_statements(sqlite: Sql
         "get": 1,
         "chain": 1,
         "parent_execution_of": 1,
-        "guarded": 3,  # record, work list, rows
+        "guarded": 1,  # record, work list, rows
         "guarded of two": 3,
         "walk": 2,  # not one a link
     }

@@ -23,7 +23,7 @@ def test_the_bench_runs_and_writes_its_results(tmp_path: Path) -> None:
         timeout=110,
         cwd=ROOT,
     )
-    assert done.returncode in (0, 1), done.stderr  # 1: the goal was missed, as it may be with so few rows
+    assert done.returncode == 0, done.stderr
     results = {result["name"]: result for result in json.loads(place.read_text())["results"]}
     assert {"catch-up, rows of 0.6 kB", "catch-up, rows of 4 kB", "live freshness, p99"} <= results.keys()
     assert results["catch-up, rows of 0.6 kB"]["ratio"] > 0

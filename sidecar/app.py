@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,11 +25,11 @@ from structlog.typing import FilteringBoundLogger
 
 from sidecar.comparator.findings import Verification
 from sidecar.comparator.loop import Comparator
-from sidecar.comparator.verify import against_store, against_temporary, union, verify
+from sidecar.comparator.verify import Logs, against_store, against_temporary, union, verify
 from sidecar.console import progress, show_backfill, show_verification
 from sidecar.core.due import SECOND
 from sidecar.core.event import ID_MAX, ID_MIN
-from sidecar.core.ports import Batch, ExecutionLog
+from sidecar.core.ports import Batch
 from sidecar.core.settle import Limits
 from sidecar.core.verdict import Judgement
 from sidecar.errors import StoreError
@@ -345,9 +345,7 @@ async def verification(
     return found
 
 
-def _chosen(
-    log: PostgresLog, executions: Sequence[int], since: datetime | None
-) -> AsyncIterator[Sequence[ExecutionLog]]:
+def _chosen(log: PostgresLog, executions: Sequence[int], since: datetime | None) -> Logs:
     """The logs a one-shot command asks for: some, those since a time, or all."""
     if executions:
         return read_each(log, executions)
@@ -376,14 +374,17 @@ async def backfilled(settings: Settings) -> tuple[Counter[str], int]:
         feed = _feed(settings, store, log)
         with progress("backfill", await estimated_rows(log)) as advance:
             everything = Comparison(log, store, source.options.shard, ID_MIN, ID_MAX)
-            async for step in compared(everything):
-                facts = step.facts
-                batch = Batch("backfill", facts.epoch, None, facts.server_now, logs=step.logs, gone=step.gone)
-                report = await feed.take(batch)
-                done += report.outcomes
-                done["log_truncated"] += sum(each.events is None for each in step.logs)
-                rows += report.rows
-                advance(report.rows, f"{done.total():,} executions")
+            async with aclosing(compared(everything)) as steps:
+                async for step in steps:
+                    facts = step.facts
+                    batch = Batch(
+                        "backfill", facts.epoch, None, facts.server_now, logs=step.logs, gone=step.gone
+                    )
+                    report = await feed.take(batch)
+                    done += report.outcomes
+                    done["log_truncated"] += sum(each.events is None for each in step.logs)
+                    rows += report.rows
+                    advance(report.rows, f"{done.total():,} executions")
     return done, rows
 
 

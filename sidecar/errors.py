@@ -42,6 +42,13 @@ class SourceContractError(SourceError):
     """A promise was broken: a column is gone, a right is missing, a standby instead of a primary."""
 
 
+class SourceReplaced(SourceContractError):
+    """Another table stands under the name: what was looked up at the start is no longer true.
+
+    Trying again cannot help; the next start looks it up anew.
+    """
+
+
 class StoreError(SidecarError):
     """Our disk's: the chain store cannot be used."""
 

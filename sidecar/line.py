@@ -21,7 +21,7 @@ from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import TickReport
 from sidecar.core.ports import Batch, Lane
 from sidecar.core.verdict import NOT_ELIGIBLE, RETRY, Verdict
-from sidecar.errors import Forked, SourceError, StoreBusy, StoreError, StoreFull
+from sidecar.errors import Forked, SourceError, SourceReplaced, StoreBusy, StoreError, StoreFull
 from sidecar.feed import Feed, FeedReport
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
@@ -177,6 +177,7 @@ class Line:
         self._log = instruments.log
         self._tick_s = tick_s
         self._troubled: dict[str, NotReady] = {}
+        self._said: dict[str, str] = {}
         self.first_poll = asyncio.Event()
         """Set when the first batch with its cursor is stored."""
         self.progress = Progress()
@@ -209,6 +210,8 @@ class Line:
             began = time.monotonic()
             try:
                 await work()
+            except SourceReplaced:
+                raise
             except SourceError as error:
                 self._trouble(name, NotReady.SOURCE_UNAVAILABLE, error)
             except (StoreFull, StoreBusy) as error:
@@ -343,13 +346,14 @@ class Line:
             await asyncio.sleep(self._tick_s)
 
     def _trouble(self, name: str, reason: NotReady, error: SourceError | StoreFull | StoreBusy) -> None:
-        if name not in self._troubled:
+        if self._said.get(name) != str(error):
             self._log.warning("loop_paused", loop=name, reason=str(error), hint=error.hint)
-        self._troubled[name] = reason
+        self._troubled[name], self._said[name] = reason, str(error)
         self._show_troubles()
 
     def _well(self, name: str) -> None:
         self._health.ticked(name)
+        self._said.pop(name, None)
         if self._troubled.pop(name, None) is not None:
             self._log.info("loop_resumed", loop=name)
             self._show_troubles()

@@ -12,7 +12,8 @@ is not reported for what the next moment heals.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 from sidecar.comparator.findings import GOOD
@@ -37,12 +38,14 @@ ONE_SHOT = Windows(tick=1, settle=0, dangling=0, lookback=0, stale_max_ticks=1)
 
 Judge = Callable[[Sequence[ExecutionLog]], Awaitable[list[Judgement]]]
 
+Logs = AsyncGenerator[Sequence[ExecutionLog], None]
+
 AGAIN_MAX = 64
 """Executions of one second look."""
 
 
 async def verify(
-    logs: AsyncIterator[Sequence[ExecutionLog]],
+    logs: Logs,
     judge: Judge,
     reader: LogReader,
     record: Callable[[Sequence[Judgement]], None],
@@ -60,13 +63,14 @@ async def verify(
     loop = asyncio.get_running_loop()
     later: list[int] = []
     open_since = loop.time()
-    async for batch in logs:
-        judgements = await judge(batch)
-        if settle_s:
-            later += [j.execution_id for j in judgements if j.verdict not in GOOD]
-            judgements = [j for j in judgements if j.verdict in GOOD]
-            open_since = loop.time()
-        record(judgements)
+    async with aclosing(logs):
+        async for batch in logs:
+            judgements = await judge(batch)
+            if settle_s:
+                later += [j.execution_id for j in judgements if j.verdict not in GOOD]
+                judgements = [j for j in judgements if j.verdict in GOOD]
+                open_since = loop.time()
+            record(judgements)
     if later:
         await asyncio.sleep(max(0.0, open_since + settle_s - loop.time()))
     for start in range(0, len(later), AGAIN_MAX):
@@ -116,37 +120,37 @@ class RawStore(Protocol):
 
     async def epochs(self) -> tuple[EpochSpan, ...]: ...
 
-    def executions(self, low: int, high: int) -> AsyncIterator[int]:
+    def executions(self, low: int, high: int) -> AsyncGenerator[int, None]:
         """Every execution with something stored, ascending, both ends included."""
         ...
 
 
-async def union(
-    logs: AsyncIterator[Sequence[ExecutionLog]], store: RawStore, reader: LogReader
-) -> AsyncIterator[Sequence[ExecutionLog]]:
+async def union(logs: Logs, store: RawStore, reader: LogReader) -> Logs:
     """`logs`, ascending by id, and an answer of the log for what only the store holds."""
     low = ID_MIN
-    async for batch in logs:
-        yield batch
-        high = max(log.execution_id for log in batch)
-        known = {log.execution_id for log in batch}
-        async for alone in _alone(store, reader, low, high, known):
+    async with aclosing(logs):
+        async for batch in logs:
+            yield batch
+            high = max(log.execution_id for log in batch)
+            known = {log.execution_id for log in batch}
+            async with aclosing(_alone(store, reader, low, high, known)) as rest:
+                async for alone in rest:
+                    yield alone
+            low = high + 1
+    async with aclosing(_alone(store, reader, low, ID_MAX, set())) as rest:
+        async for alone in rest:
             yield alone
-        low = high + 1
-    async for alone in _alone(store, reader, low, ID_MAX, set()):
-        yield alone
 
 
-async def _alone(
-    store: RawStore, reader: LogReader, low: int, high: int, known: set[int]
-) -> AsyncIterator[Sequence[ExecutionLog]]:
+async def _alone(store: RawStore, reader: LogReader, low: int, high: int, known: set[int]) -> Logs:
     ids: list[int] = []
-    async for execution_id in store.executions(low, high):
-        if execution_id not in known:
-            ids.append(execution_id)
-        if len(ids) == AGAIN_MAX:
-            yield await reader.read(ids)
-            ids = []
+    async with aclosing(store.executions(low, high)) as stored:
+        async for execution_id in stored:
+            if execution_id not in known:
+                ids.append(execution_id)
+            if len(ids) == AGAIN_MAX:
+                yield await reader.read(ids)
+                ids = []
     if ids:
         yield await reader.read(ids)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sidecar.core.horizon import Facts
-from sidecar.errors import SourceContractError
+from sidecar.errors import SourceContractError, SourceReplaced
 
 ANCHOR_SQL: Final = "select (age('3'::xid)::bigint + 3) & 4294967295"
 """The next unassigned xid, modulo 2^32.  age() is anchored once per transaction: run it alone."""
@@ -74,15 +74,14 @@ class Guard:
         """Read a facts row.
 
         Raises:
-            SourceContractError: a standby, or another table under the name.
+            SourceContractError: a standby.
+            SourceReplaced: another table under the name.
         """
         found = json.loads(body)
         if found["rec"]:
             raise standby()
         if found["relid"] != self.relid:
-            raise SourceContractError(
-                "the event table was replaced", hint="restart: it is inspected at start-up"
-            )
+            raise SourceReplaced("the event table was replaced", hint="restart: it is inspected at start-up")
         return Facts(found["h"], found["mx"], found["epoch"], found["tree"], found["t"])
 
 

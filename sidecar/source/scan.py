@@ -57,9 +57,11 @@ async def scan(
         SourceError: a read failed; what was yielded stands.
     """
     size = BatchSize()
-    async for counted, _ in chunks(log, low, high):
-        async for logs in read_counted(log, counted, counted.counts, size):
-            yield logs
+    async with aclosing(chunks(log, low, high)) as counting:
+        async for counted, _ in counting:
+            async with aclosing(read_counted(log, counted, counted.counts, size)) as reads:
+                async for logs in reads:
+                    yield logs
 
 
 async def chunks(

@@ -4,8 +4,9 @@ A lane is exact within its window; what lies outside is the sweep's.  Each poll 
 its H is kept with the last batch of it, and only if nothing H depends on has changed.  A poll
 that used an H which did not hold is discarded and repeated without predicate.
 
-Without an H, and while somebody's long transaction pins it, keys are read first and bodies only
-of rows that are unknown; a pinned lane also takes its time.
+Without an H every body of the window is read, a piece at a time: a row may have been changed
+while there was none, and a stored key says nothing of that.  While somebody's long transaction
+pins H, keys are read first and bodies only of versions not seen; a pinned lane takes its time.
 Source: spec 1.8.
 """
 
@@ -131,7 +132,7 @@ class WindowLane:
 
     def _request(self, cursor: Cursor | None, horizon: int | None, seen: Seen) -> Request:
         unknown: Unknown | None = None
-        if horizon is None or len(seen) >= SEEN_MAX:
+        if len(seen) >= SEEN_MAX:
             unknown = self._store.missing
         elif len(seen) > PINNED_ROWS:
             unknown = every_key

@@ -23,7 +23,7 @@ from sidecar.store.checked import check_event, check_id, check_sequence, check_t
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import Connection, Synchronous, open_writer
 from sidecar.store.format import Marker, gate, gate_all, initialise
-from sidecar.store.location import check_folder, distinct, sqlite_path
+from sidecar.store.location import check_folder, check_one_name, distinct, sqlite_path
 from sidecar.store.lock import StoreLock, take
 from sidecar.store.opening import Opening
 from sidecar.store.reader import BUSY_TIMEOUT_MS, StoreReader, open_readonly, readers
@@ -308,7 +308,8 @@ def _accepted(answer: int | events.Refusal) -> int:
 async def _opened(
     url: str, synchronous: Synchronous, busy_timeout_ms: int, replicas: tuple[str, ...]
 ) -> ChainStore:
-    path = sqlite_path(url)
+    # One file, one lock, however it is called: SQLite's own files go by the name, too.
+    path = await asyncio.to_thread(sqlite_path(url).resolve)
     lock = await asyncio.to_thread(_prepared, path, distinct(path, replicas))
     async with AsyncExitStack() as opened:
         opened.callback(lock.release)
@@ -327,6 +328,7 @@ async def _opened(
 
 def _prepared(path: Path, replicas: Sequence[Path]) -> StoreLock:
     check_folder(path)
+    check_one_name(path)
     gate_all(path, replicas)  # before the lock file: another build's store is left alone
     lock = take(path)
     try:

@@ -69,6 +69,18 @@ def distinct(path: Path, replicas: Sequence[str]) -> list[Path]:
     return paths
 
 
+def check_one_name(path: Path) -> None:
+    """Refuse a file with hard links: lock and write-ahead log go by name, so each name has its own.
+
+    Raises:
+        StoreError: it has several names.
+    """
+    if path.is_file() and path.stat().st_nlink > 1:
+        raise StoreError(
+            f"the store {path} has several names (hard links)", hint="leave it one name: remove the others"
+        )
+
+
 def check_folder(path: Path) -> None:
     """Refuse a folder in which a store cannot live; nothing is created.
 

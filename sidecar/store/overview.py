@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.core.verdict import NOT_ELIGIBLE, Verdict
+from sidecar.errors import StoreError
 from sidecar.store.reader import StoreReader
 
 UNJUDGED: Final = "unjudged"
@@ -106,9 +107,18 @@ async def oldest(store: StoreReader) -> tuple[int | None, int | None]:
 
 
 def sizes(path: Path) -> Sizes:
-    """The database file, its write-ahead log, and what its file system has left."""
+    """The database file, its write-ahead log, and what its file system has left.
+
+    Raises:
+        StoreError: the file or its folder is gone.
+    """
     wal = path.with_name(path.name + "-wal")
-    left = os.statvfs(path.parent)
-    return Sizes(
-        path.stat().st_size, left.f_bavail * left.f_frsize, wal.stat().st_size if wal.exists() else 0
-    )
+    try:
+        left = os.statvfs(path.parent)
+        used, log = path.stat().st_size, wal.stat().st_size if wal.exists() else 0
+    except OSError as error:
+        raise StoreError(
+            f"the store's file cannot be looked at: {error.strerror}",
+            hint="put it back, or start again: a new store fills itself from the log",
+        ) from None
+    return Sizes(used, left.f_bavail * left.f_frsize, log)

@@ -8,7 +8,7 @@ works beside a running sidecar.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -199,7 +199,7 @@ class StoreReader:
 
     async def executions(
         self, low: int = ID_MIN, high: int = ID_MAX, *, page: int = PAGE
-    ) -> AsyncIterator[int]:
+    ) -> AsyncGenerator[int, None]:
         """Every execution with a record or an event row, low to high ends included, ascending.
 
         Each page is a snapshot of its own, so that a long walk does not hold back checkpoints.

@@ -163,3 +163,15 @@ async def test_reading_beside_a_running_sidecar_takes_no_lock(sqlite: SqliteBack
         assert not hasattr(reader, "transact")
         with pytest.raises(StoreError, match="read-only"):
             await reader._points.rows("DELETE FROM partition")
+
+
+async def test_i57_another_name_of_the_same_store_is_the_same_store(tmp_path: Path) -> None:
+    """A second writer under a symbolic link would have a lock of its own."""
+    store, link, hard = tmp_path / "chain.db", tmp_path / "link.db", tmp_path / "hard.db"
+    async with ChainStore.open(str(store)):
+        link.symlink_to(store)
+        with pytest.raises(StoreLocked):
+            await ChainStore.open(str(link))
+    hard.hardlink_to(store)
+    with pytest.raises(StoreError, match="several names"):
+        await ChainStore.open(str(hard))

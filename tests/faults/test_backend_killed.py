@@ -27,6 +27,9 @@ EXECUTIONS = range(FIRST, FIRST + 12)
 Key = tuple[int, int]
 
 
+RESET = "SELECT stats_reset::text FROM pg_stat_bgwriter"
+
+
 class Engine:
     """Writes chains with single-row transactions; after a crash it reads every tip again."""
 
@@ -80,9 +83,16 @@ class Engine:
 
     async def kill_a_backend(self) -> None:
         conn = await self.connected()
+        before = await conn.fetchval(RESET)
         os.kill(await conn.fetchval("SELECT pg_backend_pid()"), signal.SIGKILL)
         with pytest.raises(LOST):
             await conn.execute("SELECT pg_sleep(60)")
+        while True:  # until it has recovered the postmaster may let us in and throw us out again
+            try:
+                if await (await self.connected()).fetchval(RESET) != before:
+                    return
+            except LOST:
+                await asyncio.sleep(0.01)
 
 
 async def _stored(sidecar: Service) -> set[Key]:

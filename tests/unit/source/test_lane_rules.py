@@ -63,7 +63,7 @@ async def test_a_poll_whose_h_does_not_hold_is_repeated_at_once_without_predicat
     assert (first.horizon, second.horizon, third.horizon) == (None, None, 100)
     assert (discarded.horizon, discarded.seen) == (100, {(1, 3): 3})
     assert (repeated.horizon, repeated.seen) == (None, {})
-    assert repeated.unknown == store.missing
+    assert repeated.unknown is None
     assert store.horizon("live") is None
 
 

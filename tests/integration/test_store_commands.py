@@ -219,7 +219,11 @@ async def test_a_running_sidecar_drops_what_is_gone_long_enough(pg: Database, tm
 
         await sidecar.until(gone)
         assert await sidecar.store.chain(E) == ()
-        assert sidecar.value("store_dropped_executions_total") == 1
+
+        async def counted() -> bool:
+            return sidecar.value("store_dropped_executions_total") == 1
+
+        await sidecar.until(counted)
         (told,) = [entry for entry in entries if entry["event"] == "partitions_dropped"]
         assert (told["executions"], told["rows"]) == (1, 4)
         await pg.insert([event_row(E + 1, 14, prev=13)])

@@ -245,3 +245,16 @@ async def test_a_row_that_waited_and_left_the_log_is_waited_for_no_more(pg: Data
         await sidecar.idle()
         assert (await sidecar.partition(E)).held == 0
         assert [event.event_id for event in (await sidecar.read(E)).events or ()] == [1, 2, 5]
+
+
+async def test_a_row_changed_while_there_was_no_horizon_diverges(pg: Database, tmp_path: Path) -> None:
+    """A new epoch takes every lane's H; what changed meanwhile lies below the next one."""
+    async with service(pg.dsn, tmp_path / "chain.db") as sidecar:
+        await _matched(sidecar, pg, 2)
+        await sidecar.caught_up()
+    await pg.execute(_change(1))
+    await pg.execute("SELECT pg_stat_reset_shared('bgwriter')")
+    async with service(pg.dsn, tmp_path / "chain.db") as sidecar:
+        await sidecar.verdict(E, "divergent")
+        assert sidecar.divergences() == {"payload": 1}
+        assert (await sidecar.read(E)).events is None

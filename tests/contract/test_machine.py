@@ -323,4 +323,4 @@ def test_c_d_random_calls_agree_with_the_model() -> None:
 @pytest.mark.torture
 @pytest.mark.timeout(3000)
 def test_c_d_many_random_calls_agree_with_the_model() -> None:
-    run(1500, 60)
+    run(300, 60)

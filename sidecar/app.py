@@ -27,13 +27,13 @@ from sidecar.comparator.findings import Verification
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.verify import Logs, against_store, against_temporary, union, verify
 from sidecar.console import progress, show_backfill, show_verification
-from sidecar.core.due import SECOND
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.ports import Batch
 from sidecar.core.settle import Limits
 from sidecar.core.verdict import Judgement
 from sidecar.errors import StoreError
 from sidecar.feed import Feed
+from sidecar.gauges import Gauges
 from sidecar.line import Instruments, Line
 from sidecar.settings import Reading, Settings
 from sidecar.source.choose import estimated_rows, read_each, read_since
@@ -44,22 +44,18 @@ from sidecar.source.options import Shard, SourceOptions
 from sidecar.source.scan import scan
 from sidecar.store import ChainStore
 from sidecar.store.clock import StoreClock
-from sidecar.store.overview import coverage, due_counts, oldest, sizes
 from sidecar.store.replication import Follower
 from sidecar.store.retention import DAY_US, Retention
 from sidecar.telemetry import logs
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
 from sidecar.telemetry.startup import announce
-from sidecar.telemetry.wal import WalWatch
 from sidecar.web.listener import Listener, application
 
 T = TypeVar("T")
 
 STOP_GRACE_S: Final = 1.5
 """From the signal to the end; a store transaction that runs is waited for so long."""
-
-WINDOWS_S: Final = {"5m": 300, "1h": 3600, "24h": 86_400}
 
 
 def main_run(settings: Settings) -> int:
@@ -250,46 +246,6 @@ async def open_log(settings: Settings, log: FilteringBoundLogger) -> AsyncIterat
         yield source
     finally:
         await source.close()
-
-
-class Gauges:
-    """What is read from the store once a tick and shown."""
-
-    def __init__(self, store: ChainStore, settings: Settings, instruments: Instruments) -> None:
-        self._store = store
-        self._metrics = instruments.metrics
-        self._wal = WalWatch(instruments.log)
-        self._settle = settings.windows.settle
-        self._began = store.clock.now()
-
-    async def measure(self) -> None:
-        now = self._store.clock.now()
-        metrics = self._metrics
-        for window, seconds in WINDOWS_S.items():
-            await self._cover(window, now - seconds * SECOND, now)
-        await self._cover("start", self._began, now)
-        metrics.observed((now - self._began) / SECOND)
-        metrics.due(await due_counts(self._store))
-        pending, dangling = await oldest(self._store)
-        metrics.oldest(pending_seconds=_age(pending, now), dangling_seconds=_age(dangling, now))
-        size = await asyncio.to_thread(sizes, self._store.path)
-        metrics.store_size(used=size.used, free=size.free, wal=size.wal)
-        self._wal.saw(size.wal)
-
-    async def _cover(self, window: str, since: int, now: int) -> None:
-        found = await coverage(self._store, since=since, unjudged_before=now - self._settle)
-        self._metrics.coverage(
-            window,
-            covered_executions=found.covered_executions,
-            eligible_executions=found.eligible_executions,
-            covered_events=found.covered_events,
-            eligible_events=found.eligible_events,
-            uncovered=found.uncovered,
-        )
-
-
-def _age(since: int | None, now: int) -> float:
-    return 0.0 if since is None else max(0.0, (now - since) / SECOND)
 
 
 async def _verify(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sidecar import app, storecommands
+from sidecar import app, gauges, storecommands
 from sidecar.comparator.record import recorded
 from sidecar.core.authority import Partition
 from sidecar.core.populate import InSync, Refused
@@ -276,7 +276,7 @@ async def test_a_running_sidecar_watches_its_write_ahead_log(
     pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, entries = captured()
-    monkeypatch.setattr(app, "WalWatch", lambda log: WalWatch(log, bound=1000))
+    monkeypatch.setattr(gauges, "WalWatch", lambda log: WalWatch(log, bound=1000))
     await pg.insert(chain_rows(E, range(1, 5)))
     async with service(pg.dsn, tmp_path / "chain.db", log=log) as sidecar:
         await sidecar.verdict(E, "match")

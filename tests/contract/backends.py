@@ -133,6 +133,7 @@ class SqliteBackend:
     """One SQLite file."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.path = folder / "chain.db"
         self._image: Path | None = None
 
@@ -142,7 +143,8 @@ class SqliteBackend:
 
     def photograph(self) -> None:
         # Nobody writes meanwhile; the shared-memory file is rebuilt from the other two.
-        folder = Path(mkdtemp(dir=self.path.parent))
+        # Beside each other, not in each other: SQLite's paths are bounded.
+        folder = Path(mkdtemp(dir=self.folder))
         self._image = folder / self.path.name
         for file in self.path, self.path.with_name(self.path.name + "-wal"):
             if file.exists():

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
+import msgspec
+
 from sidecar.core.event import Event
 
 
@@ -115,9 +117,8 @@ class Partition:
         return Authoritative(self.watermark.first, self.watermark.through)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event at its place in the partition; `exec_seq` counts from 1."""
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event at its place in the partition; `exec_seq` counts from 1.  A Struct, as Event is."""
 
     exec_seq: int
     event: Event

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sidecar.core.event import Event
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog, Populated
 from tests.contract.backends import Contract
+from tests.support.changing import replace
 
 E = 7_000_000_000_000_000_001
 """Beyond 2^53: a float would not hold it."""

@@ -5,8 +5,6 @@ Over every implementation.  Source: spec 2.3, 2.4, 6.1.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sidecar.core.authority import Authoritative, GuardedRead, NotPopulated, Reason, Watermark
@@ -14,6 +12,7 @@ from sidecar.errors import Forked, GapAt, Invalid, NotHead
 from tests.contract.backends import Backend, Contract
 from tests.contract.events import E, chain
 from tests.contract.test_populate import A, B, C, reason
+from tests.support.changing import replace
 
 FIRST, SECOND, THIRD = chain(A, B, C)
 RESTART = replace(chain(77)[0], prev_event_id=None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +34,7 @@ from tests.contract.backends import Backend, Contract, ContractUnit
 from tests.contract.conftest import BACKENDS
 from tests.contract.events import E, chain
 from tests.contract.memory import MemoryBackend
+from tests.support.changing import replace
 
 OTHERS = [backend for name, backend in BACKENDS.items() if name != "memory"]
 EXECUTIONS = (E, 5)

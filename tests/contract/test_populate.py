@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -24,6 +23,7 @@ from sidecar.core.ports import ExecutionLog
 from sidecar.errors import Invalid, NotHead, StoreCorrupt, StoreError
 from tests.contract.backends import Backend, Contract, ContractUnit
 from tests.contract.events import E, chain, populated
+from tests.support.changing import replace
 
 A, B, C = 90, 10, 50
 """Link order is not id order."""

@@ -9,7 +9,6 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from sidecar.store.unit import SqliteUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain, long_chain
 from tests.contract.test_sqlite_plans import plan
+from tests.support.changing import replace
 
 PATIENCE_S = 10.0
 

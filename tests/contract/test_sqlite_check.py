@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sidecar.store.invariants import Numbers
 from sidecar.store.unit import SqliteUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain
+from tests.support.changing import replace
 
 EXECUTIONS = (ID_MIN, -5, 0, 7, E, ID_MAX)
 

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import sqlite3
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +29,7 @@ from sidecar.store.failure import sqlite_errors, translated
 from sidecar.store.unit import SqliteUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain, long_chain
+from tests.support.changing import replace
 
 
 class Turns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +17,7 @@ from sidecar.store import rebuild as rebuilding
 from sidecar.store.check import check
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain
+from tests.support.changing import replace
 
 LOG = chain(1, 2, 3, 4)
 

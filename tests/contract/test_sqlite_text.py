@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from sidecar.core.event import ID_MAX, ID_MIN, Event
 from sidecar.sql import scripts
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain
+from tests.support.changing import replace
 
 BODIES = (
     '{"a":"line\u2028para\u2029end"}',

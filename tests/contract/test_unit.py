@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -18,6 +17,7 @@ from sidecar.core.ports import EpochSpan, ExecutionLog, Store
 from sidecar.errors import Invalid, InvariantError
 from tests.contract.backends import Backend, Contract, ContractUnit
 from tests.contract.events import E, chain, long_chain
+from tests.support.changing import replace
 
 FULL = Partition(
     execution_id=E,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from sidecar.errors import ConfigError
 from sidecar.settings import Settings
 from sidecar.store import ChainStore
 from tests.support.captured import captured
+from tests.support.changing import replace
 from tests.support.databases import Database
 from tests.support.rows import chain_rows
 from tests.support.running import Running

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -22,6 +21,7 @@ from sidecar.core.authority import (
     revoked,
 )
 from sidecar.core.event import Event
+from tests.support.changing import replace
 from tests.unit.core.build import E, chain, covered, ev, placed
 
 EVENTS = chain(10, 30, 20)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from sidecar.core.compare import Comparison, compare, is_identified
 from sidecar.core.deepjson import names_event
 from sidecar.core.event import Event
 from sidecar.core.verdict import Kind
+from tests.support.changing import replace
 from tests.unit.core.build import chain, ev
 
 LOG = chain(10, 30, 20, 40)

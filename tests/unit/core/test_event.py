@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.event import ID_MAX, ID_MIN, TERMINAL_EVENT_TYPES, is_id
+from sidecar.core.authority import StoredEvent
+from sidecar.core.event import ID_MAX, ID_MIN, TERMINAL_EVENT_TYPES, Event, is_id
 from tests.unit.core.build import ev
 
 
@@ -35,3 +36,24 @@ def test_both_spellings_of_every_end_are_terminal() -> None:
 )
 def test_no_other_event_is_terminal(kind: str) -> None:
     assert not ev(1, kind=kind).is_terminal
+
+
+def test_an_event_is_a_value() -> None:
+    event = Event(1, 2, None, parent_execution_id=3, event_type="step.exit", body="{}")
+    assert event == Event(1, 2, None, 3, "step.exit", "{}")
+    assert hash(event) == hash(Event(1, 2, None, 3, "step.exit", "{}"))
+    assert event != Event(1, 2, None, 3, "step.exit", "{ }")
+    assert event != (1, 2, None, 3, "step.exit", "{}")
+    assert repr(event) == (
+        "Event(execution_id=1, event_id=2, prev_event_id=None, parent_execution_id=3,"
+        " event_type='step.exit', body='{}')"
+    )
+
+
+@pytest.mark.parametrize("field", ["event_id", "body", "unknown"])
+def test_an_event_and_its_place_do_not_change(field: str) -> None:
+    event = Event(1, 2, None, None, "step.exit", "{}")
+    with pytest.raises(AttributeError):
+        setattr(event, field, 1)
+    with pytest.raises(AttributeError):
+        setattr(StoredEvent(1, event), "exec_seq" if field == "event_id" else field, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from sidecar.core.authority import (
 from sidecar.core.event import Event
 from sidecar.core.horizon import TailRow
 from sidecar.core.intake import Admitted, Advance, Pool, admit, advance, extended
+from tests.support.changing import replace
 from tests.unit.core.build import EPOCH, OLD_EPOCH, E, by_id, chain, covered, ev, placed, pool_of, tail
 
 STORED = chain(10, 30)

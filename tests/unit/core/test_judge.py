@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from sidecar.core.ports import Populated
 from sidecar.core.resolve import Explained, LogLost, LogPruned, Resolution, SecondWriter
 from sidecar.core.verdict import RETRY, Judgement, Kind, Verdict
 from sidecar.errors import InvariantError
+from tests.support.changing import replace
 from tests.unit.core.build import E, chain, covered, ev, placed
 
 W = Windows(tick=5, settle=100, dangling=100, stale_max_ticks=3)

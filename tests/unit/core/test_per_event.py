@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -11,6 +10,7 @@ from sidecar.core.authority import Partition, StoredEvent, Watermark, advanced, 
 from sidecar.core.event import Event
 from sidecar.core.replicated import Arrival, arrival
 from sidecar.core.walk import Gap, Revisited, Walked, is_complete, walk
+from tests.support.changing import replace
 
 E = 7
 

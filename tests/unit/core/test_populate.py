@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -24,6 +23,7 @@ from sidecar.core.populate import (
     plan,
     populated,
 )
+from tests.support.changing import replace
 from tests.unit.core.build import EPOCH, E, chain, covered, ev, placed
 
 A, B, C, D = chain(10, 30, 20, 40)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from sidecar.core.event import Event
 from sidecar.core.jsonvalue import Number
 from sidecar.core.state import WorkflowState
 from sidecar.core.workflow import fold
+from tests.support.changing import replace
 
 EXECUTION = 385795318182055936
 CATALOG = 771590063237890065

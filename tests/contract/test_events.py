@@ -284,7 +284,7 @@ async def test_a_place_that_is_no_sequence_is_invalid(store: Contract, seq: int)
         with pytest.raises(Invalid):
             await call(FIRST, seq)
     with pytest.raises(Invalid):
-        await store.apply_replicated(replace(FIRST, event_id=""), 1)  # type: ignore[arg-type]
+        await store.apply_replicated(replace(FIRST, event_id=""), 1)
     assert await store.partition(E) is None
 
 

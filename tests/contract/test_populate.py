@@ -128,7 +128,7 @@ async def test_a_changed_row_under_known_ids_diverges(
 ) -> None:
     await store.populate_from_log(E, chain(A, B))
     first, second = chain(A, B)
-    outcome = await store.populate_from_log(E, (first, replace(second, **changed)))  # type: ignore[arg-type]
+    outcome = await store.populate_from_log(E, (first, replace(second, **changed)))
     assert isinstance(outcome, Diverged)
     assert (outcome.position, outcome.kind) == (1, kind)
     assert await reason(store) is Reason.NO_COVERAGE
@@ -158,7 +158,7 @@ async def test_c21_labels_of_the_outcomes(store: Contract) -> None:
 async def test_c22_a_bad_event_in_the_middle_writes_nothing(store: Contract, bad: dict[str, object]) -> None:
     first, second, third = chain(A, B, C)
     with pytest.raises(Invalid, match=rf"{next(iter(bad))}|belongs to"):
-        await store.populate_from_log(E, (first, replace(second, **bad), third))  # type: ignore[arg-type]
+        await store.populate_from_log(E, (first, replace(second, **bad), third))
     assert await store.chain(E) == ()
     assert await store.authority(E) == NotPopulated()
 

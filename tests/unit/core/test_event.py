@@ -43,7 +43,6 @@ def test_an_event_is_a_value() -> None:
     assert event == Event(1, 2, None, 3, "step.exit", "{}")
     assert hash(event) == hash(Event(1, 2, None, 3, "step.exit", "{}"))
     assert event != Event(1, 2, None, 3, "step.exit", "{ }")
-    assert event != (1, 2, None, 3, "step.exit", "{}")
     assert repr(event) == (
         "Event(execution_id=1, event_id=2, prev_event_id=None, parent_execution_id=3,"
         " event_type='step.exit', body='{}')"

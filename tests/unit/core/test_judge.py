@@ -286,7 +286,7 @@ def test_i17_i25_a_resolution_is_the_verdict(resolution: Resolution, expected: J
     ):
         ruling = judge(replace(found, resolution=resolution), W)
         rows = {"log_rows": found.log_rows, "stored_rows": 3}
-        assert ruling == Ruling(replace(expected, **rows))  # type: ignore[arg-type]
+        assert ruling == Ruling(replace(expected, **rows))
     absent = judge_absent(E, resolution, log_rows=4, stored_rows=5)
     assert absent == replace(expected, log_rows=4, stored_rows=5)
 

@@ -16,7 +16,7 @@ E = 7
 
 
 def event(event_id: int, prev: int | None = None, **changed: object) -> Event:
-    return replace(Event(E, event_id, prev, None, "step.exit", "{}"), **changed)  # type: ignore[arg-type]
+    return replace(Event(E, event_id, prev, None, "step.exit", "{}"), **changed)
 
 
 CHAIN = (event(90), event(10, 90), event(50, 10))

@@ -349,7 +349,7 @@ def test_one_changed_field_anywhere_is_diverged_there(data: st.DataObject) -> No
         st.sampled_from([("event_id", 9), ("parent_execution_id", 9), ("prev_event_id", 9), ("body", "x")])
     )
     stored = [*events]
-    stored[at] = replace(events[at], **{field: value})  # type: ignore[arg-type] # one field of several types
+    stored[at] = replace(events[at], **{field: value})  # one field of several types
     log = events[: data.draw(st.integers(at + 1, 6))]
     outcome = plan(stored, Ordered(log))
     assert isinstance(outcome, Diverged)

@@ -25,7 +25,7 @@ from structlog.typing import FilteringBoundLogger
 
 from sidecar.comparator.findings import Verification
 from sidecar.comparator.loop import Comparator
-from sidecar.comparator.verify import Logs, against_store, against_temporary, union, verify
+from sidecar.comparator.verify import Logs, against_store, against_temporary, by_sums, read_whole, verify
 from sidecar.console import progress, show_backfill, show_verification
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.ports import Batch
@@ -42,10 +42,12 @@ from sidecar.source.log import PostgresLog
 from sidecar.source.opened import LogSource
 from sidecar.source.options import Shard, SourceOptions
 from sidecar.source.scan import scan
+from sidecar.source.sums import LogSums
 from sidecar.store import ChainStore
 from sidecar.store.clock import StoreClock
 from sidecar.store.replication import Follower
 from sidecar.store.retention import DAY_US, Retention
+from sidecar.store.sums import StoreSums
 from sidecar.telemetry import logs
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
@@ -282,14 +284,15 @@ async def verification(
             store = await opened.enter_async_context(ChainStore.open(str(Path(folder) / "chain.db")))
             log = source.reader(store.clock)
             judge = against_temporary(store, log)
-            stream = _chosen(log, executions, since)
+            parts = read_whole(_chosen(log, executions, since))
         else:
             raw = await opened.enter_async_context(ChainStore.open_readonly(store_url))
             log = source.reader(StoreClock(0))
             judge = against_store(raw, log)
-            stream = _chosen(log, executions, since)
-            if not executions and since is None:
-                stream = union(stream, raw, log)
+            if executions or since is not None:
+                parts = read_whole(_chosen(log, executions, since))
+            else:
+                parts = by_sums(LogSums(log), StoreSums(raw.path), log)
         total = None if executions or since is not None else await estimated_rows(log)
         with progress("verify", total) as advance:
 
@@ -297,7 +300,7 @@ async def verification(
                 found.add(judgements)
                 advance(sum(j.log_rows for j in judgements), f"{len(found.findings):,} findings")
 
-            await verify(stream, judge, log, record, settle_s=settle_s)
+            await verify(parts, judge, log, record, settle_s=settle_s)
     return found
 
 

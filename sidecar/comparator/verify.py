@@ -1,9 +1,10 @@
 """One shot over the log: every execution compared once, with a temporary store or a given one.
 
 Temporary: each execution is populated, read back guarded and compared, through the very hold
-that the live comparator uses, with windows of zero.  Given: the store is only read; its raw
-chains are compared with the log over the union of both sides, by the rows of spec 2.8 without
-writing, and what the store lacks is `behind`.
+that the live comparator uses, with windows of zero.  Given: the store is only read, over the
+union of both sides.  Where the sums of both sides agree nothing more has to be read; elsewhere
+the raw chain is compared with the log by the rows of spec 2.8 without writing, and what the
+store lacks is `behind`.
 
 What is not good at first sight is read once more after the settle time, so that a live server
 is not reported for what the next moment heals.
@@ -14,24 +15,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from sidecar.comparator.findings import GOOD
 from sidecar.comparator.hold import by_execution
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import TickReport
+from sidecar.comparator.slices import Pair, SliceSize, pairs, slices
 from sidecar.core.authority import StoredEvent, is_contiguous
 from sidecar.core.compare import compare
 from sidecar.core.due import Windows
-from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import judge_absent, judge_read_only
 from sidecar.core.links import Ordered, order_by_links
-from sidecar.core.populate import plan
-from sidecar.core.ports import EpochSpan, ExecutionLog, LogReader, Populated, Store, Unit
+from sidecar.core.populate import LogRead, plan
+from sidecar.core.ports import (
+    BoundedReader,
+    EpochSpan,
+    ExecutionLog,
+    LogReader,
+    LogSummer,
+    Populated,
+    Store,
+    StoredSummer,
+    Unit,
+)
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
+from sidecar.core.sums import agree
 from sidecar.core.verdict import Judgement, Verdict
+from sidecar.errors import SourceUnavailable
 
 ONE_SHOT = Windows(tick=1, settle=0, dangling=0, lookback=0, stale_max_ticks=1)
 """Nothing is pending in a one-shot verification after its settle time."""
@@ -40,19 +54,32 @@ Judge = Callable[[Sequence[ExecutionLog]], Awaitable[list[Judgement]]]
 
 Logs = AsyncGenerator[Sequence[ExecutionLog], None]
 
-AGAIN_MAX = 64
-"""Executions of one second look."""
+READ_MAX: Final = 64
+"""Executions of one read row by row."""
+SLICE_ROWS: Final = 20_000
+"""Rows of both sides that one step of a comparison by sums takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some executions: judged already, or read and to be judged."""
+
+    judged: Sequence[Judgement] = ()
+    logs: Sequence[ExecutionLog] = ()
+
+
+Parts = AsyncGenerator[Part, None]
 
 
 async def verify(
-    logs: Logs,
+    parts: Parts,
     judge: Judge,
-    reader: LogReader,
+    reader: BoundedReader,
     record: Callable[[Sequence[Judgement]], None],
     *,
     settle_s: float,
 ) -> None:
-    """Judge every execution of `logs`; what is not good is read and judged again after `settle_s`.
+    """Judge every execution of `parts`; what is not good is read and judged again after `settle_s`.
 
     Args:
         record: Takes final judgements as they come.
@@ -63,9 +90,10 @@ async def verify(
     loop = asyncio.get_running_loop()
     later: list[int] = []
     open_since = loop.time()
-    async with aclosing(logs):
-        async for batch in logs:
-            judgements = await judge(batch)
+    async with aclosing(parts):
+        async for part in parts:
+            record(part.judged)
+            judgements = await judge(part.logs) if part.logs else []
             if settle_s:
                 later += [j.execution_id for j in judgements if j.verdict not in GOOD]
                 judgements = [j for j in judgements if j.verdict in GOOD]
@@ -73,8 +101,25 @@ async def verify(
             record(judgements)
     if later:
         await asyncio.sleep(max(0.0, open_since + settle_s - loop.time()))
-    for start in range(0, len(later), AGAIN_MAX):
-        record(await judge(await reader.read(later[start : start + AGAIN_MAX])))
+    async with aclosing(_read(reader, later)) as batches:
+        async for logs in batches:
+            record(await judge(logs))
+
+
+async def _read(reader: BoundedReader, execution_ids: Sequence[int]) -> Logs:
+    """Some executions, row by row, as many at once as a bounded read holds."""
+    rest = list(execution_ids)
+    while rest:
+        logs = await reader.read_some(rest[:READ_MAX])
+        del rest[: len(logs)]
+        yield logs
+
+
+async def read_whole(logs: Logs) -> Parts:
+    """Every execution of `logs` row by row."""
+    async with aclosing(logs):
+        async for batch in logs:
+            yield Part(logs=batch)
 
 
 class NoPools:
@@ -120,39 +165,37 @@ class RawStore(Protocol):
 
     async def epochs(self) -> tuple[EpochSpan, ...]: ...
 
-    def executions(self, low: int, high: int) -> AsyncGenerator[int, None]:
-        """Every execution with something stored, ascending, both ends included."""
-        ...
+
+async def by_sums(log: LogSummer, store: StoredSummer, reader: BoundedReader) -> Parts:
+    """The union of log and store; only executions whose sums do not agree are read.
+
+    Equal sums and a stored chain that is whole by its own links say that the log is that one
+    chain, so nothing that 2.7 refuses is passed: a store that holds such rows holds no whole chain.
+    """
+    size = SliceSize(SLICE_ROWS)
+    async with aclosing(slices(log, store, size)) as cuts:
+        async for cut in cuts:
+            try:
+                found = await pairs(log, store, cut)
+            except SourceUnavailable:
+                # Too much for its deadline; if it was the server, the next read says so.
+                size.halve(cut.rows)
+                differing: Sequence[int] = cut.executions
+            else:
+                equal = [pair for pair in found if pair.stored.sums.rows and agree(pair.log, pair.stored)]
+                yield Part(judged=[_matched(pair) for pair in equal])
+                passed = {pair.execution_id for pair in equal}
+                differing = [pair.execution_id for pair in found if pair.execution_id not in passed]
+            yield Part(logs=[ExecutionLog(i, None, LogRead(0)) for i in cut.truncated])
+            readable = [i for i in differing if i not in cut.truncated]
+            async with aclosing(_read(reader, readable)) as batches:
+                async for logs in batches:
+                    yield Part(logs=logs)
 
 
-async def union(logs: Logs, store: RawStore, reader: LogReader) -> Logs:
-    """`logs`, ascending by id, and an answer of the log for what only the store holds."""
-    low = ID_MIN
-    async with aclosing(logs):
-        async for batch in logs:
-            yield batch
-            high = max(log.execution_id for log in batch)
-            known = {log.execution_id for log in batch}
-            async with aclosing(_alone(store, reader, low, high, known)) as rest:
-                async for alone in rest:
-                    yield alone
-            low = high + 1
-    async with aclosing(_alone(store, reader, low, ID_MAX, set())) as rest:
-        async for alone in rest:
-            yield alone
-
-
-async def _alone(store: RawStore, reader: LogReader, low: int, high: int, known: set[int]) -> Logs:
-    ids: list[int] = []
-    async with aclosing(store.executions(low, high)) as stored:
-        async for execution_id in stored:
-            if execution_id not in known:
-                ids.append(execution_id)
-            if len(ids) == AGAIN_MAX:
-                yield await reader.read(ids)
-                ids = []
-    if ids:
-        yield await reader.read(ids)
+def _matched(pair: Pair) -> Judgement:
+    rows = pair.stored.sums.rows
+    return Judgement(pair.execution_id, Verdict.MATCH, log_rows=rows, stored_rows=rows)
 
 
 def against_store(store: RawStore, reader: LogReader) -> Judge:

@@ -15,6 +15,7 @@ from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor, TailRow
 from sidecar.core.links import LinkOrder
 from sidecar.core.populate import LogRead, Outcome
+from sidecar.core.sums import StoredSums, Sums
 
 T = TypeVar("T")
 Key = tuple[int, int]
@@ -237,4 +238,52 @@ class Lane(Protocol):
         Raises:
             SourceError: the poll failed; nothing was moved.
         """
+        ...
+
+
+class LogSummer(Protocol):
+    """The log's side of a comparison by sums; see `core.sums`."""
+
+    @property
+    def read_limit(self) -> int:
+        """Rows; an execution with so many is truncated."""
+        ...
+
+    async def counts(self, low: int, high: int, limit: int) -> list[tuple[int, int]]:
+        """(execution_id, rows) of the first `limit` executions of a range, ascending."""
+        ...
+
+    async def between(self, low: int, high: int, without: Sequence[int]) -> Mapping[int, Sums]:
+        """The sums of every execution with rows and low <= execution_id <= high, but `without`.
+
+        Raises:
+            SourceError: the read failed; it says nothing about the log.
+        """
+        ...
+
+    async def of(self, execution_ids: Sequence[int]) -> Mapping[int, Sums]:
+        """The sums of some executions; one without rows has zeros."""
+        ...
+
+    async def ours(self, execution_ids: Sequence[int]) -> list[int]:
+        """Those that fall to this shard, in their order."""
+        ...
+
+
+class StoredSummer(Protocol):
+    """The store's side, recomputed from its event rows beside whoever writes them."""
+
+    async def counts(self, low: int, high: int, limit: int) -> list[tuple[int, int]]:
+        """(execution_id, rows) of the first `limit` executions of a range, ascending.
+
+        Also of those of which only a record is left.
+        """
+        ...
+
+    async def between(self, low: int, high: int) -> Mapping[int, StoredSums]:
+        """The sums of every execution with rows and low <= execution_id <= high."""
+        ...
+
+    async def of(self, execution_ids: Collection[int]) -> Mapping[int, StoredSums]:
+        """The same for those of some executions that have rows."""
         ...

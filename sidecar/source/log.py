@@ -162,6 +162,16 @@ class PostgresLog:
         mine = {row[0] for row in rows}
         return [execution_id for execution_id in execution_ids if execution_id in mine]
 
+    async def settled(self, sql: str, args: Sequence[object]) -> list[Any]:
+        """Rows of one statement in the shape of an event, read from a tree that stood still.
+
+        Raises:
+            SourceError: the statement failed.
+        """
+        async with self._lock:
+            _, _, rows = await self._settled(f"{_facts_first(self.table)} {sql}", tuple(args), None)
+        return rows
+
     async def fetch(self, sql: str, args: Sequence[object] = ()) -> list[Any]:
         """Rows of one statement of this package, in a transaction of its own.
 

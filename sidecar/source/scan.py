@@ -44,8 +44,12 @@ class BatchSize:
         if rows and size:
             self.rows = max(1, min(BATCH_ROWS, rows * BATCH_BYTES // size))
 
-    def halve(self) -> None:
-        self.rows = max(1, self.rows // 2)
+    def halve(self, rows: int) -> None:
+        """A batch of `rows` rows was stopped at its byte bound.
+
+        Half of what it had, not of what it might have had: every try carries the large body again.
+        """
+        self.rows = max(1, min(self.rows, rows) // 2)
 
 
 async def scan(
@@ -135,10 +139,11 @@ async def _first_batch(
     log: PostgresLog, counted: Counted, readable: Sequence[Count], size: BatchSize
 ) -> list[ExecutionLog]:
     while True:
+        batch = _next_batch(readable, size.rows)
         try:
-            return await _read(log, counted, _next_batch(readable, size.rows))
+            return await _read(log, counted, batch)
         except TooManyBytes:
-            size.halve()
+            size.halve(sum(count.rows for count in batch))
 
 
 def _next_batch(readable: Sequence[Count], rows_max: int) -> Sequence[Count]:

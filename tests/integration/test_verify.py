@@ -42,8 +42,8 @@ async def backfill(pg: Database, store: Path, **more: Any) -> Counter[str]:
     return done
 
 
-async def against(pg: Database, store: Path, **more: Any) -> Verification:
-    return await verification(settings(pg), store_url=f"sqlite:///{store}", **more)
+async def against(pg: Database, store: Path, *, limit: int = 10_000, **more: Any) -> Verification:
+    return await verification(settings(pg, read_limit=limit), store_url=f"sqlite:///{store}", **more)
 
 
 def verdicts(found: Verification) -> dict[str, int]:

@@ -96,6 +96,8 @@ def test_batches_begin_small_and_follow_the_weight_and_are_halved() -> None:
     assert size.rows == BATCH_ROWS
     size.learn(100, 100 * 300_000)
     assert size.rows == BATCH_BYTES // 300_000
+    size.halve(9)
+    assert size.rows == 4, "half of what was read, not of what might have been"
     for _ in range(10):
-        size.halve()
+        size.halve(100)
     assert size.rows == 1

@@ -168,7 +168,10 @@ async def _follow(settings: Settings, instruments: Instruments) -> None:
     async with open_log(settings, instruments.log) as source:
         try:
             opening = await ChainStore.open(
-                settings.store, synchronous=settings.store_synchronous, replicas=settings.store_replicas
+                settings.store,
+                synchronous=settings.store_synchronous,
+                replicas=settings.store_replicas,
+                evidence_max_bytes=settings.evidence_max_bytes,
             )
         except StoreError as error:
             instruments.metrics.populate("open_failed")

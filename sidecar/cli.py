@@ -162,6 +162,29 @@ def demo(
     raise typer.Exit(main_demo(seconds=seconds, speed=speed, keep=keep, as_json=as_json))
 
 
+@cli.command(context_settings={"ignore_unknown_options": True})
+def ack(
+    finding: Annotated[
+        str, typer.Argument(metavar="ID", help="The finding's number, as `inspect` shows it.")
+    ],
+    why: Annotated[str | None, typer.Option("--why", metavar="TEXT", help="The reason.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take it back: the finding counts again.")] = False,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Acknowledge one finding: kept and shown, no longer counted in acceptance or alerts.
+
+    Also beside a running sidecar.
+    """
+    number = finding_number(finding)
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import ackcommand
+
+    raise typer.Exit(ackcommand.main_ack(settings, number, why=why, undo=undo, as_json=as_json))
+
+
 schema = typer.Typer(
     help="Print or apply the SQL this program brings; NoETL's own tables are never touched.",
     no_args_is_help=True,
@@ -389,6 +412,17 @@ def execution_id(text: str, *, hint: str = "--execution") -> int:
     """
     if re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) is None or not ID_MIN <= int(text) <= ID_MAX:
         raise typer.BadParameter("an execution id is a decimal 64-bit number", param_hint=hint)
+    return int(text)
+
+
+def finding_number(text: str) -> int:
+    """The number of a finding: decimal, from 1.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) is None or not 0 < int(text) <= ID_MAX:
+        raise typer.BadParameter("a finding has a decimal number from 1", param_hint="ID")
     return int(text)
 
 

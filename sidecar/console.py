@@ -18,6 +18,7 @@ from rich.table import Table
 from sidecar.comparator.findings import FOUND, GOOD, Verification
 from sidecar.core.populate import InSync
 from sidecar.core.verdict import Verdict
+from sidecar.store.acknowledge import Acknowledged
 from sidecar.store.check import FINDINGS_MAX, Checked
 from sidecar.store.rebuild import Rebuilt
 
@@ -118,6 +119,20 @@ def show_rebuild(done: Rebuilt) -> None:
         console.print("nothing was changed: the log is longer than NOETL_CHAIN_READ_LIMIT", style="yellow")
     else:
         console.print(f"nothing was changed: the log is refused ({done.outcome.label})", style="yellow")
+
+
+def show_acknowledged(done: Acknowledged) -> None:
+    """What became of one finding."""
+    console = Console(stderr=True, highlight=False)
+    what = f"{done.verdict}{'' if done.kind is None else ' ' + done.kind} of execution {done.execution_id}"
+    if done.at is None:
+        console.print(f"finding {done.finding_id} ({what}) counts again", style="yellow", markup=False)
+    else:
+        console.print(
+            f"finding {done.finding_id} ({what}) is acknowledged: kept and shown, and counts no more",
+            style="green",
+            markup=False,
+        )
 
 
 def _show_findings(console: Console, found: Verification) -> None:

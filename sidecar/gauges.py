@@ -9,7 +9,7 @@ from sidecar.core.due import SECOND
 from sidecar.line import Instruments
 from sidecar.settings import Settings
 from sidecar.store import ChainStore
-from sidecar.store.overview import coverage, due_counts, oldest, sizes
+from sidecar.store.overview import coverage, due_counts, oldest, open_findings, sizes
 from sidecar.telemetry.wal import WalWatch
 
 WINDOWS_S: Final = {"5m": 300, "1h": 3600, "24h": 86_400}
@@ -33,6 +33,7 @@ class Gauges:
         await self._cover("start", self._began, now)
         metrics.observed((now - self._began) / SECOND)
         metrics.due(await due_counts(self._store))
+        metrics.findings_open(await open_findings(self._store))
         pending, dangling = await oldest(self._store)
         metrics.oldest(pending_seconds=_age(pending, now), dangling_seconds=_age(dangling, now))
         size = await asyncio.to_thread(sizes, self._store.path)

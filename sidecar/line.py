@@ -266,6 +266,7 @@ class Line:
         metrics = self._metrics
         metrics.tail_rows("comparator", report.found)
         metrics.events_compared(report.compared)
+        metrics.evidence_dropped(report.evidence_dropped)
         for outcome, count in report.outcomes.items():
             metrics.populate(outcome, count)
         for state, count in report.authority.items():

@@ -69,7 +69,6 @@ RESERVED: Final = frozenset(
         "API_TOKEN_FILE",
         "AUDIT_ROUND_S",
         "AUDIT_SHARE",
-        "EVIDENCE_MAX_BYTES",
         "EXCLUDE",
         "GOSSIP_KEY_FILE",
         "INVARIANT_WINDOW_H",
@@ -188,6 +187,13 @@ class Settings(BaseSettings):
     )
     stale_max_ticks: Int = Field(
         3, ge=1, le=1000, description="Stale judgements in a row before they are reported as unresolved."
+    )
+
+    evidence_max_bytes: Int = Field(
+        64 * 1024 * 1024,
+        ge=0,
+        le=2**40,
+        description="Evidence of all findings; beyond it the oldest goes.",
     )
 
     # House

@@ -30,7 +30,7 @@ def main_store_check(settings: Settings, *, quick: bool, as_json: bool) -> int:
     Raises:
         StoreError: it cannot be read.
     """
-    path = _existing(settings)
+    path = existing_store(settings)
     began = time.monotonic()
     with progress("check", partitions(path), unit="partitions") as advance:
         checked = check(path, quick=quick, moved=advance)
@@ -69,7 +69,7 @@ def main_store_backup(settings: Settings, target: Path, *, as_json: bool) -> int
         ConfigError: the file exists.
         StoreError: it cannot be made; nothing is left of it.
     """
-    path = _existing(settings)
+    path = existing_store(settings)
     began = time.monotonic()
     with progress("backup", None, unit="pages") as advance:
         before = 0
@@ -113,9 +113,13 @@ def main_store_rebuild(settings: Settings, execution_id: int, *, as_json: bool) 
 
 async def rebuilt(settings: Settings, execution_id: int) -> Rebuilt:
     """What a rebuild came to; see `main_store_rebuild`."""
-    _existing(settings)
+    existing_store(settings)
     # The store first: beside a running sidecar there is no need to ask Postgres.
-    async with ChainStore.open(settings.store, synchronous=settings.store_synchronous) as store:
+    async with ChainStore.open(
+        settings.store,
+        synchronous=settings.store_synchronous,
+        evidence_max_bytes=settings.evidence_max_bytes,
+    ) as store:
         rows = len(await store.chain(execution_id))
         known = await store.query("SELECT 1 FROM partition WHERE execution_id = ?", (execution_id,))
         if not rows and not known:
@@ -137,14 +141,14 @@ def main_store_upgrade(settings: Settings) -> int:
         ConfigError: the store has this layout already.
         StoreFormatError: it has another one.
     """
-    _existing(settings)
+    existing_store(settings)
     raise ConfigError(
         f"the store has layout {FORMAT_VERSION}, the only one there is: nothing to upgrade",
         hint="docs/store.md says how a later layout will be reached",
     )
 
 
-def _existing(settings: Settings) -> Path:
+def existing_store(settings: Settings) -> Path:
     """The path of the store, which is there and has this layout.
 
     Raises:

@@ -81,12 +81,12 @@ def _finding(judgement: Judgement) -> dict[str, Any]:
         "verdict": judgement.verdict.value,
         "kind": judgement.kinds[0].value if judgement.kinds else None,
         "position": judgement.position,
-        "log": _side(judgement.log_rows, judgement.log_event_id),
-        "store": _side(judgement.stored_rows, judgement.stored_event_id),
+        "log": side(judgement.log_rows, judgement.log_event_id),
+        "store": side(judgement.stored_rows, judgement.stored_event_id),
         "detail": judgement.detail,
     }
 
 
-def _side(rows: int, event_id: int | None) -> dict[str, Any]:
+def side(rows: int, event_id: int | None) -> dict[str, Any]:
     """What one side holds: its rows, and the event at the finding's position."""
     return {"rows": rows, "event_id": None if event_id is None else str(event_id)}

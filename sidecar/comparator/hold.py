@@ -20,14 +20,15 @@ from sidecar.core.digest import canonical_json
 from sidecar.core.due import Due, News, Windows, judged, noted
 from sidecar.core.due import populated as populated_due
 from sidecar.core.event import Event
+from sidecar.core.evidence import Finding, finding, leaves_finding
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import Hold, Ruling, judge, judge_absent
-from sidecar.core.links import DanglingPrev, Ordered
+from sidecar.core.links import DanglingPrev, Ordered, order_by_links
 from sidecar.core.populate import InSync, LogRead, StaleLog
 from sidecar.core.ports import Clock, ExecutionLog, Populated, Unit
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
-from sidecar.core.verdict import RETRY, Judgement, Verdict
+from sidecar.core.verdict import RESOLVING, RETRY, Judgement, Verdict
 from sidecar.core.workflow import Fold
 
 
@@ -91,6 +92,7 @@ class HoldUnit:
         shown = {i: log for i, log in self.logs.items() if i not in resolved}
         settled = await self.pools.settle(unit, {}, shown, populated, epoch=epoch, now=now)
         partitions = await unit.partitions(self.logs.keys())
+        findings = await self._findings(unit, rulings, populated, partitions, now)
         for i, log in self.logs.items():
             partition = partitions.get(i) or Partition(i)
             news = settled[i].news if i in settled else News()
@@ -104,6 +106,8 @@ class HoldUnit:
                 await self._project(unit, ruling.judgement, held.served.get(i, ()))
                 due = self._after(due, ruling, log.read, now)
             self._save(unit, i, dues.get(i), due, news, partition, now)
+        matched = [i for i, ruling in rulings.items() if ruling.judgement.verdict in RESOLVING]
+        held.evidence_dropped = await unit.note_findings(findings, matched)
         if epoch is not None:
             await unit.see_epoch(epoch, min(log.read.began_at for log in self.logs.values()))
             await unit.see_epoch(epoch, now)
@@ -125,6 +129,26 @@ class HoldUnit:
             if not isinstance(answer, Explained):
                 resolved[i] = judge_absent(i, answer, log_rows=len(fresh), stored_rows=len(chain))
         return resolved
+
+    async def _findings(
+        self,
+        unit: Unit,
+        rulings: Mapping[int, Ruling],
+        populated: Mapping[int, Populated],
+        partitions: Mapping[int, Partition],
+        now: int,
+    ) -> list[Finding]:
+        """Both sides as they stand in this hold, for every verdict that leaves a finding."""
+        found = []
+        for i, ruling in rulings.items():
+            log = self.logs[i]
+            if not leaves_finding(ruling.judgement.verdict) or log.events is None:
+                continue
+            order = populated[i].order if i in populated else order_by_links(log.events)
+            partition = partitions.get(i) or Partition(i)
+            stored = await unit.chain(i)
+            found.append(finding(ruling.judgement, log.events, log.read, order, stored, partition, now))
+        return found
 
     async def _judged(
         self, unit: Unit, done: Populated, log: ExecutionLog, due: Due | None, now: int, held: Held

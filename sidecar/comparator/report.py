@@ -24,7 +24,7 @@ class Held:
 
     `questions`: executions with stored rows that the log read lacked; they have no verdict
     yet (spec 3.4).  `found`: rows that no lane had delivered.  `served`: chains that held
-    every axis, kept until their state is recorded.
+    every axis, kept until their state is recorded.  `evidence_dropped`: pieces that had to go.
     """
 
     judged: list[Judged] = field(default_factory=list)
@@ -34,6 +34,7 @@ class Held:
     authority: Counter[str] = field(default_factory=Counter)
     found: int = 0
     compared: int = 0
+    evidence_dropped: int = 0
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class TickReport:
     authority: Counter[str] = field(default_factory=Counter)
     found: int = 0
     compared: int = 0
+    evidence_dropped: int = 0
     reads: list[float] = field(default_factory=list)
 
     def add(self, held: Held) -> None:
@@ -53,3 +55,4 @@ class TickReport:
         self.authority += held.authority
         self.found += held.found
         self.compared += held.compared
+        self.evidence_dropped += held.evidence_dropped

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
 from sidecar.core.due import Due
 from sidecar.core.event import Event
+from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor, TailRow
 from sidecar.core.links import LinkOrder
 from sidecar.core.populate import LogRead, Outcome
@@ -133,6 +134,21 @@ class Populated:
     unstored: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a store holds of one execution at one instant.
+
+    `guarded`: what a consumer is answered then.
+    """
+
+    execution_id: int
+    partition: Partition | None
+    due: Due | None
+    rows: tuple[StoredEvent, ...]
+    epochs: tuple[EpochSpan, ...]
+    guarded: GuardedRead
+
+
 class Unit(Protocol):
     """One write transaction of the chain store; everything in it commits, or nothing.
 
@@ -181,6 +197,14 @@ class Unit(Protocol):
 
     async def record_state(self, execution_id: int, status: str, data: str) -> int:
         """Record the latest verdict and folded state (D3, spec 6.3); its number over all."""
+        ...
+
+    async def note_findings(self, found: Sequence[Finding], matched: Collection[int]) -> int:
+        """Keep `found` with their evidence, and resolve what stands of the executions `matched`.
+
+        Returns:
+            How many pieces of evidence had to go for it.
+        """
         ...
 
     def on_commit(self, then: Callable[[], None]) -> None:

@@ -85,6 +85,24 @@ NOT_ELIGIBLE: Final = frozenset(
 )
 """Verdicts that leave the execution out of coverage's denominator."""
 
+ALARMING: Final = frozenset(
+    {
+        Verdict.DIVERGENT,
+        Verdict.SECOND_WRITER,
+        Verdict.REJOIN_WITHDRAWN,
+        Verdict.STALE_LOG_UNRESOLVED,
+        Verdict.LOG_LOST,
+        Verdict.UNSERVABLE,
+    }
+)
+"""Verdicts with an alarm of their own.  Their findings are dropped last."""
+
+EVIDENCED: Final = tuple(v for v in Verdict if v in ALARMING or v.startswith("refused_"))
+"""Final verdicts that leave a finding with evidence, in the order of the list."""
+
+RESOLVING: Final = frozenset({Verdict.MATCH, Verdict.MATCH_REJOINED})
+"""Verdicts that resolve every finding of their execution."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:

@@ -22,6 +22,7 @@ from sidecar.store import cursors, events, rebuild, sequence
 from sidecar.store.checked import check_event, check_id, check_sequence, check_text
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import Connection, Synchronous, open_writer
+from sidecar.store.findings import EVIDENCE_MAX_BYTES
 from sidecar.store.format import Marker, gate, gate_all, initialise
 from sidecar.store.location import check_folder, check_one_name, distinct, sqlite_path
 from sidecar.store.lock import StoreLock, take
@@ -51,8 +52,10 @@ class ChainStore(StoreReader):
         clock: StoreClock,
         committed: Committed,
         closing: AsyncExitStack,
+        evidence_max_bytes: int,
     ) -> None:
         super().__init__(path, points, scans, closing)
+        self._evidence_max_bytes = evidence_max_bytes
         self._writer = writer
         self._clock = clock
         self.committed = committed
@@ -65,6 +68,7 @@ class ChainStore(StoreReader):
         synchronous: Synchronous = "normal",
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
         replicas: Sequence[str] = (),
+        evidence_max_bytes: int = EVIDENCE_MAX_BYTES,
     ) -> Opening[ChainStore]:
         """Open the store, making file and layout if there are none.
 
@@ -74,6 +78,7 @@ class ChainStore(StoreReader):
             busy_timeout_ms: How long to wait for somebody else's lock on the database.
             replicas: Stores that will follow this one.  They are not opened here, but their
                 markers are read before anything is written anywhere.
+            evidence_max_bytes: Of all findings; beyond it the oldest evidence goes.
 
         Returns:
             To be awaited, or used in `async with`.
@@ -84,7 +89,9 @@ class ChainStore(StoreReader):
             StoreFormatError: another layout, of the store or of a replica; no file is changed.
             StoreError: the folder or the file cannot be used; nothing was made elsewhere.
         """
-        return Opening(partial(_opened, url, synchronous, busy_timeout_ms, tuple(replicas)))
+        return Opening(
+            partial(_opened, url, synchronous, busy_timeout_ms, tuple(replicas), evidence_max_bytes)
+        )
 
     open_readonly = staticmethod(open_readonly)
 
@@ -101,7 +108,7 @@ class ChainStore(StoreReader):
             CancelledError: the transaction ran to its end first; whether it committed is
                 what a later read says.
         """
-        unit = SqliteUnit(self._writer, self._clock)
+        unit = SqliteUnit(self._writer, self._clock, evidence_max_bytes=self._evidence_max_bytes)
 
         def committed() -> None:
             self.committed.reach(unit.gseq)
@@ -306,7 +313,11 @@ def _accepted(answer: int | events.Refusal) -> int:
 
 
 async def _opened(
-    url: str, synchronous: Synchronous, busy_timeout_ms: int, replicas: tuple[str, ...]
+    url: str,
+    synchronous: Synchronous,
+    busy_timeout_ms: int,
+    replicas: tuple[str, ...],
+    evidence_max_bytes: int,
 ) -> ChainStore:
     # One file, one lock, however it is called: SQLite's own files go by the name, too.
     path = await asyncio.to_thread(sqlite_path(url).resolve)
@@ -323,7 +334,7 @@ async def _opened(
             # Now, not when the first one follows: on a big store it takes a while, and nothing
             # can be stored meanwhile.
             await writer.hold(lambda: writer.rows(sequence.INDEX))
-        return ChainStore(path, writer, points, scans, clock, committed, opened.pop_all())
+        return ChainStore(path, writer, points, scans, clock, committed, opened.pop_all(), evidence_max_bytes)
 
 
 def _prepared(path: Path, replicas: Sequence[Path]) -> StoreLock:

@@ -14,6 +14,7 @@ from typing import Final
 
 from sidecar.core.verdict import NOT_ELIGIBLE, Verdict
 from sidecar.errors import StoreError
+from sidecar.store.findings import OPEN
 from sidecar.store.reader import StoreReader
 
 UNJUDGED: Final = "unjudged"
@@ -92,6 +93,11 @@ def _eligible(label: str) -> bool:
 async def due_counts(store: StoreReader) -> dict[str, int]:
     """Entries of the work list by the first reason that holds."""
     return dict(await store.query(_DUE))
+
+
+async def open_findings(store: StoreReader) -> dict[str, int]:
+    """Findings that count, by verdict: neither resolved by a match nor acknowledged."""
+    return dict(await store.query(OPEN))
 
 
 async def oldest(store: StoreReader) -> tuple[int | None, int | None]:

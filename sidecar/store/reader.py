@@ -25,11 +25,12 @@ from sidecar.core.authority import (
 from sidecar.core.due import Due
 from sidecar.core.event import ID_MAX, ID_MIN, Event
 from sidecar.core.horizon import Cursor
-from sidecar.core.ports import EpochSpan, Key
+from sidecar.core.ports import EpochSpan, Key, Snapshot
 from sidecar.core.walk import Gap, Revisited, Walked, is_complete, walk
 from sidecar.errors import GapAt, Invalid, StoreError, StoreFormatError
 from sidecar.store import reads
 from sidecar.store.connection import Connection, Row, finished, open_reader
+from sidecar.store.findings import OF_EXECUTION, Kept, kept
 from sidecar.store.format import Marker, gate
 from sidecar.store.location import check_local, sqlite_path
 from sidecar.store.opening import Opening
@@ -167,6 +168,26 @@ class StoreReader:
             }
 
         return await self._point(read)
+
+    async def snapshot(self, execution_id: int) -> Snapshot:
+        """The record, its entry, its rows and the epochs, all of one instant."""
+
+        async def read() -> Snapshot:
+            ids = (execution_id,)
+            partition = (await reads.partitions(self._points, ids)).get(execution_id)
+            due = (await reads.due(self._points, ids)).get(execution_id)
+            rows = (await reads.chains(self._points, ids)).get(execution_id, ())
+            guarded = guarded_read(partition, rows, held_back=held_back(partition, due))
+            epochs = await reads.epochs(self._points)
+            return Snapshot(execution_id, partition, due, rows, epochs, guarded)
+
+        return await self._point(read)
+
+    async def findings(self, execution_id: int) -> list[Kept]:
+        """Everything found of the execution, oldest first, resolved ones too."""
+        return [
+            kept(row) for row in await self._point(lambda: self._points.rows(OF_EXECUTION, (execution_id,)))
+        ]
 
     async def due(self, execution_ids: Collection[int]) -> dict[int, Due]:
         """The entries of the work list that exist."""

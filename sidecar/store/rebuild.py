@@ -11,31 +11,24 @@ and the partition becomes due.  Source: spec 3.4 step 3.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, Final
 
 from sidecar.core.authority import Partition, StoredEvent
 from sidecar.core.due import Due
 from sidecar.core.event import Event
+from sidecar.core.evidence import REBUILT, Finding, Rows, side
 from sidecar.core.links import order_by_links
 from sidecar.core.populate import InSync, LogRead, Outcome, plan
 from sidecar.core.ports import ExecutionLog
 from sidecar.errors import Invalid
+from sidecar.store.findings import record as columns
 from sidecar.store.rows import PARTITION_COLUMNS
 from sidecar.store.unit import SqliteUnit
 
-BODIES_MAX_BYTES: Final = 1024 * 1024
-"""Of bodies in one finding; what is longer stands there by hash and length."""
-
 _RECORD: Final = f"SELECT {PARTITION_COLUMNS} FROM partition WHERE execution_id = ?"
 _EMPTY: Final = ("DELETE FROM event WHERE execution_id = ?", "DELETE FROM rejoin WHERE execution_id = ?")
-_KEEP: Final = (
-    "INSERT INTO finding (execution_id, verdict, detail, evidence, found_at, resolved_at)"
-    " VALUES (?1, 'rebuilt', ?2, ?3, ?4, ?4)"
-)
 _BARS: Final = ("labelled_at", "revoked_at")
 
 
@@ -71,7 +64,7 @@ async def rebuild(unit: SqliteUnit, log: ExecutionLog, events: Sequence[Event], 
     outcome = plan((), order_by_links(events), delivered=bool(stored) or first_seen_at is not None)
     if not isinstance(outcome, InSync):
         return Rebuilt(outcome, 0, len(stored))
-    await _keep(unit, e, record, stored, events, now)
+    await _keep(unit, log, record, stored, events, now)
     for statement in _EMPTY:
         await unit.rows(statement, (e,))
     kinds = str(record.get("counted_kinds") or "")
@@ -102,43 +95,21 @@ def _due(before: Due | None, execution_id: int, read: LogRead, now: int) -> Due:
 
 async def _keep(
     unit: SqliteUnit,
-    execution_id: int,
+    log: ExecutionLog,
     record: Mapping[str, Any],
     stored: Sequence[StoredEvent],
     events: Sequence[Event],
     now: int,
 ) -> None:
-    evidence = {"partition": _texts(record), "rows": list(_rows(stored, events))}
-    before = record.get("verdict") or "unjudged"
-    text = json.dumps(evidence, ensure_ascii=False, separators=(",", ":"))
-    await unit.rows(_KEEP, (execution_id, f"verdict before: {before}", text, now))
-
-
-def _rows(stored: Sequence[StoredEvent], events: Sequence[Event]) -> Iterator[dict[str, Any]]:
     """Every row by place and hash; the bodies that the log does not hold while there is room."""
-    log = set(events)
-    room = BODIES_MAX_BYTES
-    for row in stored:
-        event, body = row.event, row.event.body.encode()
-        told = {
-            "exec_seq": row.exec_seq,
-            "event_id": str(event.event_id),
-            "prev_event_id": None if event.prev_event_id is None else str(event.prev_event_id),
-            "event_type": event.event_type,
-            "origin": row.origin,
-            "seen_at": row.seen_at,
-            "bytes": len(body),
-            "sha256": sha256(body).hexdigest(),
-        }
-        if event not in log and len(body) <= room:
-            room -= len(body)
-            told["body"] = event.body
-        yield told
-
-
-def _texts(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Ids as decimal texts: a JSON number may lose their last digits."""
-    return {
-        name: str(value) if value is not None and (name.endswith("_id") or name == "cov_root") else value
-        for name, value in record.items()
+    known, rows = set(events), Rows()
+    shown = (rows.stored(row, bodies=row.event not in known) for row in stored)
+    evidence: dict[str, Any] = {
+        "kinds": [],
+        "epoch": log.read.epoch,
+        "log": side(len(events), log.read.began_at, ()),
+        "store": side(len(stored), now, shown),
+        "partition": columns(dict(record)),
     }
+    detail = f"verdict before: {record.get('verdict') or 'unjudged'}"
+    await unit.note_findings((Finding(log.execution_id, REBUILT, evidence, detail=detail, settled=True),), ())

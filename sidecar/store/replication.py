@@ -12,6 +12,8 @@ passed over.  Markers and coverage are not replicated: a replica claims nothing 
 served.  A failure here is the replica's own: the primary never waits.  Source: spec 2.2, 2.3, 6.1.
 """
 
+# ruff: noqa: S608 - the statements are put together from constants of this package only
+
 from __future__ import annotations
 
 import asyncio
@@ -21,6 +23,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from sidecar.core.evidence import FORKED, Finding, Rows, side
 from sidecar.core.ports import EpochSpan
 from sidecar.store import events
 from sidecar.store.chain import ChainStore
@@ -35,11 +38,9 @@ ROWS_PER_STEP: Final = 500
 
 _POSITION: Final = "SELECT gseq FROM replica_position WHERE replica = ?"
 _MOVE: Final = "REPLACE INTO replica_position (replica, gseq, moved_at) VALUES (?, ?, ?)"
-_FORKS: Final = "SELECT count(*) FROM finding WHERE verdict = 'forked' AND resolved_at IS NULL"
-_RECORD: Final = (
-    "INSERT INTO finding (execution_id, verdict, position, detail, found_at)"
-    " SELECT ?1, 'forked', ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM finding"
-    " WHERE execution_id = ?1 AND verdict = 'forked' AND position = ?2 AND detail = ?3)"
+_FORKS: Final = (
+    "SELECT count(*) FROM finding"
+    f" WHERE verdict = '{FORKED}' AND resolved_at IS NULL AND acknowledged_at IS NULL"
 )
 
 
@@ -139,11 +140,29 @@ async def _take(
 ) -> list[Clash]:
     now = replica.clock.now()
     clashes = await events.apply(unit, [replace(each.row, origin="replicated") for each in batch], now)
-    for clash in clashes:
-        came = clash.came
-        await unit.rows(_RECORD, (came.event.execution_id, came.exec_seq, str(clash.error), now))
+    await unit.note_findings([_forked(clash, now) for clash in clashes], ())
     for span in epochs:  # `seen_at` of a row says something only beside them
         await unit.see_epoch(span.epoch, span.first_seen_at)
         await unit.see_epoch(span.epoch, span.last_seen_at)
     await unit.rows(_MOVE, (name, position, now))
     return clashes
+
+
+def _forked(clash: Clash, now: int) -> Finding:
+    """The primary's row in the place of the log, the replica's beside it."""
+    came, stands, rows = clash.came, clash.stands, Rows()
+    evidence = {
+        "kinds": [],
+        "log": side(1, now, (rows.stored(came),)),
+        "store": side(1, now, (rows.stored(stands),)),
+    }
+    return Finding(
+        came.event.execution_id,
+        FORKED,
+        evidence,
+        position=came.exec_seq - 1,
+        detail=str(clash.error),
+        log_event_id=came.event.event_id,
+        store_event_id=stands.event.event_id,
+        each_place=True,
+    )

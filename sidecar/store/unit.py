@@ -16,10 +16,11 @@ from typing import Final, TypeVar
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent, guarded_read
 from sidecar.core.due import Due
 from sidecar.core.event import Event
+from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor
 from sidecar.core.ports import EpochSpan, ExecutionLog, Key, Populated
 from sidecar.errors import broken, invariant
-from sidecar.store import reads, states
+from sidecar.store import findings, reads, states
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import REFUSALS, Connection, Row
 from sidecar.store.populate import Settled, settle
@@ -74,9 +75,16 @@ class _Run:
 class SqliteUnit:
     """core.ports.Unit over one SQLite connection; usable only inside its own transaction."""
 
-    def __init__(self, connection: Connection, clock: StoreClock) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        clock: StoreClock,
+        *,
+        evidence_max_bytes: int = findings.EVIDENCE_MAX_BYTES,
+    ) -> None:
         self._connection = connection
         self._clock = clock
+        self._evidence_max_bytes = evidence_max_bytes
         self._gseq = 0
         self._gseq_stored = 0
         self._latest = 0
@@ -229,6 +237,11 @@ class SqliteUnit:
 
     async def record_state(self, execution_id: int, status: str, data: str) -> int:
         return await states.record_state(self.rows, execution_id, status, data)
+
+    async def note_findings(self, found: Sequence[Finding], matched: Collection[int]) -> int:
+        if not found and not matched:
+            return 0
+        return await findings.note(self.rows, found, matched, self.now(), self._evidence_max_bytes)
 
     async def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """One statement of this package over tables whose writes are not buffered here."""

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from sidecar import __version__
-from sidecar.core.verdict import NOT_ELIGIBLE, Kind, Verdict
+from sidecar.core.verdict import EVIDENCED, NOT_ELIGIBLE, Kind, Verdict
 from sidecar.errors import invariant
 from sidecar.settings import GATES, Arming, Reading
 
@@ -46,6 +46,8 @@ POPULATE_OUTCOMES: Final = (
 """The reference's 18 and three of ours.  Source: spec 3.8."""
 
 VERDICTS: Final = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.BEHIND)
+PROBED: Final = tuple(verdict.value for verdict in Verdict)
+FINDINGS: Final = tuple(verdict.value for verdict in EVIDENCED)
 KINDS: Final = tuple(kind.value for kind in Kind)
 LANES: Final = ("live", "late", "sweep", "wal")
 FINDERS: Final = (*LANES, "comparator")
@@ -163,6 +165,19 @@ class Metrics:
     def events_compared(self, count: int) -> None:
         self._compared.inc(count)
 
+    def probed(self, label: str) -> None:
+        """Somebody asked for a comparison; nothing else moves by it."""
+        _child(self._probes, label, PROBED).inc()
+
+    def evidence_dropped(self, count: int) -> None:
+        """So many pieces of evidence had to go for newer ones."""
+        self._evidence_dropped.inc(count)
+
+    def findings_open(self, counts: Mapping[str, int]) -> None:
+        """Findings that no match has resolved and nobody has acknowledged; not named means none."""
+        for verdict in FINDINGS:
+            self._findings_open.labels(verdict).set(counts.get(verdict, 0))
+
     def tick(self, seconds: float, *, at: float) -> None:
         """A tick ended.
 
@@ -261,6 +276,11 @@ class Metrics:
         self._verdict = self._counter("shadow_verdict", "Judgements by verdict", verdict=VERDICTS)
         self._divergence = self._counter("shadow_divergence", "Divergences by kind", kind=KINDS)
         self._compared = self._counter("shadow_events_compared", "Events compared")
+        self._probes = self._counter("shadow_probe", "Comparisons that somebody asked for", verdict=PROBED)
+        self._findings_open = self._gauge(
+            "findings_open", "Findings neither resolved nor acknowledged", verdict=FINDINGS
+        )
+        self._evidence_dropped = self._counter("evidence_dropped", "Evidence that had to go for newer")
         self._tick = self._histogram("shadow_tick_seconds", "Time of one tick", _WORK_BUCKETS)
         self._log_read = self._histogram("shadow_log_read_seconds", "Time of one log read", _WORK_BUCKETS)
         self._last_tick = self._gauge(

@@ -21,10 +21,12 @@ from sidecar.core.authority import (
 )
 from sidecar.core.due import Due
 from sidecar.core.event import ID_MAX, ID_MIN, Event, is_id
+from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor
 from sidecar.core.populate import LogRead, Outcome
 from sidecar.core.ports import EpochSpan, ExecutionLog, Key, Populated
 from sidecar.errors import Forked, GapAt, Invalid, NotHead, broken, invariant
+from sidecar.store.findings import Kept
 from sidecar.store.opening import Opening
 from tests.contract.model import Shelf, spans
 
@@ -129,6 +131,14 @@ class MemoryUnit:
     async def epochs(self) -> tuple[EpochSpan, ...]:
         return spans(self._check())
 
+    async def note_findings(self, found: Sequence[Finding], matched: Collection[int]) -> int:
+        shelf, now = self._check(), time.time_ns() // 1000
+        for e in matched:
+            shelf.resolve(e, now)
+        for each in found:
+            shelf.note(each, now)
+        return 0
+
     async def record_state(self, execution_id: int, status: str, data: str) -> int:
         states = self._check().states
         number = 1 + max((number for number, _, _ in states.values()), default=0)
@@ -201,6 +211,9 @@ class MemoryReader:
 
     async def due(self, execution_ids: Collection[int]) -> dict[int, Due]:
         return {e: self.shelf.due[e] for e in execution_ids if e in self.shelf.due}
+
+    async def findings(self, execution_id: int) -> list[Kept]:
+        return [each for each in self.shelf.findings if each.execution_id == execution_id]
 
     async def cursors(self) -> dict[str, Cursor]:
         return dict(self.shelf.cursors)

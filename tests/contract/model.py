@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from sidecar.core.authority import Coverage, GuardedRead, Partition, Reason, StoredEvent, Watermark
 from sidecar.core.due import Due
 from sidecar.core.event import Event
+from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor
 from sidecar.core.links import Ordered, order_by_links
 from sidecar.core.populate import Diverged, InSync, LogRead, Outcome, Refused, StaleLog
 from sidecar.core.ports import EpochSpan, ExecutionLog, Populated
 from sidecar.errors import Forked, GapAt, Invalid, NotHead, StoreCorrupt, StoreError
+from sidecar.store.findings import Kept
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Shelf:
     torn: set[int] = field(default_factory=set)
     unreadable: bool = False
     states: dict[int, tuple[int, str, str]] = field(default_factory=dict)
+    findings: list[Kept] = field(default_factory=list)
 
     def copy(self) -> Shelf:
         return Shelf(
@@ -50,7 +53,33 @@ class Shelf:
             set(self.torn),
             self.unreadable,
             dict(self.states),
+            list(self.findings),
         )
+
+    # Findings
+
+    def note(self, found: Finding, now: int) -> None:
+        """One open finding of a kind; an acknowledged one stands for its place alone."""
+        for number, known in enumerate(self.findings):
+            place = (known.position, known.log_event, known.store_event)
+            same = (known.execution_id, known.verdict, known.kind, known.resolved_at) == (
+                found.execution_id,
+                found.verdict,
+                found.kind,
+                None,
+            )
+            here = place == (found.position, _text(found.log_event_id), _text(found.store_event_id))
+            if not same or found.settled or (not here and (found.each_place or known.acknowledged_at)):
+                continue
+            self.findings[number] = replace(_kept(found, known.finding_id, now), found_at=known.found_at)
+            return
+        self.findings.append(_kept(found, len(self.findings) + 1, now))
+
+    def resolve(self, e: int, now: int) -> None:
+        self.findings = [
+            replace(each, resolved_at=now) if each.execution_id == e and each.resolved_at is None else each
+            for each in self.findings
+        ]
 
     # Reading
 
@@ -259,3 +288,25 @@ def linked(chain: Sequence[StoredEvent]) -> bool:
 def spans(shelf: Shelf) -> tuple[EpochSpan, ...]:
     found = sorted(shelf.epochs.items(), key=lambda item: (item[1][0], item[0]))
     return tuple(EpochSpan(epoch, first, last) for epoch, (first, last) in found)
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _kept(found: Finding, number: int, now: int) -> Kept:
+    return Kept(
+        number,
+        found.execution_id,
+        found.verdict,
+        found.kind,
+        found.position,
+        found.detail,
+        _text(found.log_event_id),
+        _text(found.store_event_id),
+        None if found.evidence is None else dict(found.evidence),
+        now,
+        now if found.settled else None,
+        None,
+        None,
+    )

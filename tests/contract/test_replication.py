@@ -270,7 +270,7 @@ async def test_d07_a_replica_that_disagrees_is_reported_and_not_overwritten(
         assert step.clashes[0].error.first == other.event_id
         stands = (await copied(path))[E]
         assert stands == (*long_chain(5)[:2], other, *long_chain(5)[3:])
-    assert run(path, "SELECT execution_id, verdict, position FROM finding") == [(E, "forked", 3)]
+    assert run(path, "SELECT execution_id, verdict, position FROM finding") == [(E, "forked", 2)]
     assert "other" not in str(run(path, "SELECT detail FROM finding"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sidecar.core import evidence as evidences
 from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.populate import InSync, LogRead, Refused
@@ -67,22 +68,23 @@ async def test_what_stood_there_is_evidence(sqlite: SqliteBackend) -> None:
         found = await evidence(store)
     assert (found["partition"]["verdict"], found["partition"]["revoked_reason"]) == ("second_writer",) * 2
     assert (found["partition"]["execution_id"], found["partition"]["head_event_id"]) == (str(E), "99")
-    assert [row["event_id"] for row in found["rows"]] == ["1", "2", "99"]
-    assert [row.get("body") for row in found["rows"]] == [None, None, foreign.body]
+    rows = found["store"]["shown"]
+    assert [row["event_id"] for row in rows] == ["1", "2", "99"]
+    assert [row.get("body") for row in rows] == [None, None, foreign.body]
     body = foreign.body.encode()
-    assert (found["rows"][2]["sha256"], found["rows"][2]["bytes"]) == (sha256(body).hexdigest(), len(body))
-    assert found["rows"][2]["origin"] == "append"
+    assert (rows[2]["sha256"], rows[2]["bytes"]) == (sha256(body).hexdigest(), len(body))
+    assert rows[2]["origin"] == "append"
 
 
 async def test_bodies_are_kept_as_far_as_they_fit(
     sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuilding, "BODIES_MAX_BYTES", 25)
+    monkeypatch.setattr(evidences, "BODIES_MAX_BYTES", 25)
     ours = tuple(replace(event, body="b" * 10) for event in LOG)
     async with sqlite.open() as store:
         await store.populate_from_log(E, ours)
         await store.rebuild(E, LOG)
-        rows = (await evidence(store))["rows"]
+        rows = (await evidence(store))["store"]["shown"]
     assert [row.get("body") for row in rows] == ["b" * 10, "b" * 10, None, None]
     assert all(row["sha256"] == sha256(b"b" * 10).hexdigest() for row in rows)
 

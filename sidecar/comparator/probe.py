@@ -131,8 +131,8 @@ def judged(held: Snapshot, log: ExecutionLog, absent: Sequence[StoredEvent], win
     gap = not is_contiguous(held.rows)
     outcome = plan(chain, order, delivered=partition.first_seen_at is not None, gap=gap)
     comparison = compare(chain, order.events[: len(chain)]) if isinstance(order, Ordered) else None
-    if isinstance(outcome, InSync) and outcome.appended:
-        # Newer rows are on their way: the common part is all that can be compared.
+    if isinstance(outcome, InSync) and (outcome.appended or not outcome.total):
+        # Newer rows are on their way: the common part is all that can be compared; or there is nothing.
         return judge_read_only(
             execution_id, outcome, comparison, log_rows=len(log.events), stored_rows=rows
         ).judgement

@@ -7,7 +7,6 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from sidecar.core.event import Event
 from sidecar.store.acknowledge import acknowledge, take_back
 from tests.contract.events import chain
 from tests.support.captured import captured
+from tests.support.changing import replace
 from tests.support.databases import Database
 from tests.support.meddling import add_foreign_row, drop_row
 from tests.support.rows import chain_rows, event_row

@@ -6,7 +6,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from sidecar.source.options import SourceOptions
 from sidecar.store import ChainStore
 from sidecar.telemetry.metrics import Metrics
 from tests.contract.events import chain
+from tests.support.changing import replace
 from tests.support.databases import Database
 from tests.support.meddling import add_foreign_row, drop_row
 from tests.support.rows import chain_rows

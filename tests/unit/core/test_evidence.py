@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -16,6 +15,7 @@ from sidecar.core.evidence import Finding, Rows, Standing, finding, leaves_findi
 from sidecar.core.links import order_by_links
 from sidecar.core.populate import LogRead
 from sidecar.core.verdict import ALARMING, EVIDENCED, PENDING, RETRY, Judgement, Kind, Verdict
+from tests.support.changing import replace
 from tests.unit.core.build import E, chain, ev, placed
 
 READ = LogRead(100, "epoch-1", 77)

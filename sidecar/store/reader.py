@@ -70,7 +70,7 @@ class StoreReader:
 
     async def chain(self, execution_id: int) -> tuple[Event, ...]:
         """The raw chain in ascending exec_seq, empty when nothing is stored.  It claims nothing."""
-        return tuple(row.event for row in await self.stored_chain(execution_id))
+        return await reads.events(self._points, execution_id)
 
     async def stored_chain(self, execution_id: int) -> tuple[StoredEvent, ...]:
         """The raw rows in ascending exec_seq."""

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from itertools import starmap
+from operator import itemgetter
 from typing import Final
 
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent, guarded_read
 from sidecar.core.due import Due
+from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
 from sidecar.core.ports import EpochSpan, Key
 from sidecar.store.connection import Connection
@@ -22,6 +25,7 @@ from sidecar.store.rows import (
     DUE_COLUMNS,
     EVENT_COLUMNS,
     PARTITION_COLUMNS,
+    claimed,
     cursor_record,
     due_record,
     partition_record,
@@ -33,17 +37,21 @@ PARTITIONS: Final = f"SELECT {PARTITION_COLUMNS} FROM partition WHERE {_AMONG}"
 DUE: Final = f"SELECT {DUE_COLUMNS} FROM due WHERE {_AMONG}"
 CHAINS: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE {_AMONG} ORDER BY execution_id, exec_seq"
 CHAIN: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE execution_id = ? ORDER BY exec_seq"
-# The record with its flags, then the rows: one statement, so one snapshot and one call.
-_OF_P: Final = ", ".join("p." + name.strip() for name in PARTITION_COLUMNS.split(","))
-_WIDTH: Final = len(PARTITION_COLUMNS.split(",")) + 2
-_PADS: Final = ", NULL" * (_WIDTH - len(EVENT_COLUMNS.split(",")))
-GUARDED: Final = (
-    f"SELECT 0 AS part, 0 AS place, {_OF_P}, d.reread, d.changed"
-    " FROM partition AS p LEFT JOIN due AS d ON d.execution_id = p.execution_id"
-    " WHERE p.execution_id = ?1"
-    f" UNION ALL SELECT 1, exec_seq, {EVENT_COLUMNS}{_PADS} FROM event WHERE execution_id = ?1"
-    " ORDER BY part, place"
+EVENTS: Final = (
+    "SELECT execution_id, event_id, prev_event_id, parent_execution_id, event_type, body FROM event"
+    " WHERE execution_id = ? ORDER BY exec_seq"
 )
+# What the partition claims, with its flags, and its rows: one statement, so one snapshot and one
+# call.  The claim has no event type, an event always has one.  Nothing is sorted here: a sort of
+# the two parts would copy every body.
+GUARDED: Final = (
+    "SELECT p.head_seq, p.wm_first, p.wm_through, p.cov_root, p.cov_total, NULL, p.held,"
+    " d.reread, d.changed FROM partition AS p LEFT JOIN due AS d ON d.execution_id = p.execution_id"
+    " WHERE p.execution_id = ?1"
+    " UNION ALL SELECT exec_seq, execution_id, event_id, prev_event_id, parent_execution_id,"
+    " event_type, body, NULL, NULL FROM event WHERE execution_id = ?1"
+)
+_TYPE: Final = 5
 # Counted over the narrow index: the bodies are not touched.
 ROW_COUNTS: Final = (
     "SELECT execution_id, count(*), max(exec_seq) FROM event INDEXED BY event_identity"
@@ -109,16 +117,23 @@ async def chain(connection: Connection, execution_id: int) -> tuple[StoredEvent,
     return tuple(map(stored_event, await connection.alone(CHAIN, (execution_id,))))
 
 
+async def events(connection: Connection, execution_id: int) -> tuple[Event, ...]:
+    """The events of one execution in ascending exec_seq, by one statement alone."""
+    return tuple(starmap(Event, await connection.alone(EVENTS, (execution_id,))))
+
+
 async def guarded(connection: Connection, execution_id: int) -> GuardedRead:
     """Spec 2.6 for one execution, by one statement alone."""
     found = await connection.alone(GUARDED, (execution_id,))
-    head = found[0] if found and found[0][0] == 0 else None
-    rows = [stored_event(row[2:11]) for row in found if row[0] == 1]
-    if head is None:
-        return guarded_read(None, rows, held_back=False)
-    partition = partition_record(head[2:-2])
-    held_back = partition.held > 0 or head[-2] is not None or head[-1] is not None
-    return guarded_read(partition, rows, held_back=held_back)
+    claim = [row for row in found if row[_TYPE] is None]
+    # In order already: two searches by key, one after the other.  SQLite does not promise it.
+    rows = sorted((row for row in found if row[_TYPE] is not None), key=itemgetter(0))
+    stored = [StoredEvent(row[0], Event(*row[1:7])) for row in rows]
+    if not claim:
+        return guarded_read(None, stored, held_back=False)
+    head_seq, first, through, root, total, _, held, reread, changed = claim[0]
+    partition = claimed(execution_id, head_seq, (first, through), (root, total))
+    return guarded_read(partition, stored, held_back=held > 0 or reread is not None or changed is not None)
 
 
 async def row_counts(connection: Connection, execution_ids: Collection[int]) -> dict[int, tuple[int, int]]:

@@ -95,6 +95,25 @@ def partition_record(row: Row) -> Partition:
     )
 
 
+def claimed(
+    execution_id: int,
+    head_seq: int,
+    watermark: tuple[int | None, int | None],
+    coverage: tuple[int | None, int | None],
+) -> Partition:
+    """The record as far as the guarded read asks: its head and what it claims.
+
+    Raises:
+        StoreCorrupt: watermark or coverage is malformed.
+    """
+    return Partition(
+        execution_id,
+        head_seq=head_seq,
+        watermark=_watermark(execution_id, *watermark),
+        coverage=_coverage(execution_id, *coverage),
+    )
+
+
 def _watermark(execution_id: int, first: int | None, through: int | None) -> Watermark | None:
     if first is None and through is None:
         return None

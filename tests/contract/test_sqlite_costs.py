@@ -91,6 +91,8 @@ async def test_d03_each_point_read_is_its_fixed_number_of_statements(sqlite: Sql
         (reads.PLACES, "SEARCH e USING PRIMARY KEY (execution_id=? AND exec_seq=?)"),
         (reads.FIRST, "SEARCH event USING PRIMARY KEY (execution_id=?)"),
         (reads.CHAINS, "SEARCH event USING PRIMARY KEY (execution_id=?)"),
+        (reads.EVENTS, "SEARCH event USING PRIMARY KEY (execution_id=?)"),
+        (reads.GUARDED, "SEARCH event USING PRIMARY KEY (execution_id=?)"),
         (sequence.AFTER, "SEARCH event USING INDEX event_by_gseq (gseq>?)"),
         (sequence.UP_TO, "SEARCH event USING INDEX event_by_gseq (gseq<?)"),
     ],

@@ -203,12 +203,14 @@ async def _line(settings: Settings, store: ChainStore, source: LogSource, instru
     if settings.compare is Reading.ON:
         comparator = Comparator(store, source.reader(store.clock), feed, settings.windows, projecting=True)
     await store.flag_held()
+    gauges = await Gauges(store, settings, instruments).begun()
     return Line(
         source.lanes(store, store.clock),
         feed,
         comparator,
-        Gauges(store, settings, instruments).measure,
+        gauges.measure,
         instruments,
+        ticked=gauges.ticked,
         tick_s=settings.tick_s,
         replicas=[Follower(store, url) for url in settings.store_replicas],
         retention=Retention(store, keep * DAY_US).step if (keep := settings.retain_days) else None,

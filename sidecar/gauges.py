@@ -2,55 +2,111 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
+from sidecar.core.acceptance import Controls, Floors
+from sidecar.core.coverage import Coverage
 from sidecar.core.due import SECOND
 from sidecar.line import Instruments
-from sidecar.settings import Settings
+from sidecar.settings import Reading, Settings, micros
+from sidecar.standing import Looker, Standing
 from sidecar.store import ChainStore
-from sidecar.store.overview import coverage, due_counts, oldest, open_findings, sizes
+from sidecar.store.observation import load, save
+from sidecar.store.overview import prepare
+from sidecar.telemetry.health import SILENCE_MIN_S, TICKS_MAX
 from sidecar.telemetry.wal import WalWatch
 
-WINDOWS_S: Final = {"5m": 300, "1h": 3600, "24h": 86_400}
+SAVE_EVERY: Final = 10 * SECOND
+"""Microseconds of observation that a crash may forget."""
+
+
+def floors(settings: Settings) -> Floors:
+    return Floors(settings.accept_coverage, settings.accept_executions, settings.accept_hours * 3600)
 
 
 class Gauges:
-    """`measure` is called once a tick; elapsed time counts from the making."""
+    """`measure` is called once a tick, `ticked` after every tick of the comparator.
 
-    def __init__(self, store: ChainStore, settings: Settings, instruments: Instruments) -> None:
+    Make it with `begun`: observation goes on where the store's last sidecar left it.
+
+    Args:
+        controls: The totals of the self-controls.
+    """
+
+    def __init__(
+        self,
+        store: ChainStore,
+        settings: Settings,
+        instruments: Instruments,
+        *,
+        controls: Callable[[], Controls] = Controls,
+    ) -> None:
         self._store = store
         self._metrics = instruments.metrics
+        self._health = instruments.health
         self._wal = WalWatch(instruments.log)
-        self._settle = settings.windows.settle
+        self._controls = controls
+        self._comparing = settings.compare is Reading.ON
+        self._gap_max = micros(max(TICKS_MAX * settings.tick_s, SILENCE_MIN_S))
         self._began = store.clock.now()
+        self._looker = Looker(
+            store, floors=floors(settings), settle=settings.windows.settle, began=self._began
+        )
+        self.standing: Standing | None = None
+        """The last look, None before the first one."""
+
+    async def begun(self) -> Gauges:
+        """Bring the store's indexes and its record of the observation in order.
+
+        Raises:
+            StoreError: the store cannot be used, or the record is none.
+        """
+        await prepare(self._store)
+        self._observation = await load(self._store)
+        if self._comparing and self._observation.since is None:
+            self._observation = replace(self._observation, since=self._began)
+            await save(self._store, self._observation)
+        self._saved = self._observation.elapsed
+        return self
+
+    def ticked(self) -> None:
+        """A tick of the comparator ended; it was observation if nothing stands against readiness."""
+        good = not self._health.reasons()
+        now = self._store.clock.now()
+        self._observation = self._observation.ticked(now, good=good, gap_max=self._gap_max)
 
     async def measure(self) -> None:
-        now = self._store.clock.now()
-        metrics = self._metrics
-        for window, seconds in WINDOWS_S.items():
-            await self._cover(window, now - seconds * SECOND, now)
-        await self._cover("start", self._began, now)
-        metrics.observed((now - self._began) / SECOND)
-        metrics.due(await due_counts(self._store))
-        metrics.findings_open(await open_findings(self._store))
-        pending, dangling = await oldest(self._store)
-        metrics.oldest(pending_seconds=_age(pending, now), dangling_seconds=_age(dangling, now))
-        size = await asyncio.to_thread(sizes, self._store.path)
-        metrics.store_size(used=size.used, free=size.free, wal=size.wal)
-        self._wal.saw(size.wal)
+        """Look, export, and keep what was observed.
 
-    async def _cover(self, window: str, since: int, now: int) -> None:
-        found = await coverage(self._store, since=since, unjudged_before=now - self._settle)
+        Raises:
+            StoreError: the store cannot be read or written.
+        """
+        found = await self._looker.look(self._store.clock.now(), self._observation, self._controls())
+        self.standing = found
+        metrics = self._metrics
+        for window, each in found.coverage.items():
+            self._cover(window, each)
+        metrics.observed(found.elapsed_s)
+        metrics.acceptance(found.acceptance.accepted, found.acceptance.reasons)
+        metrics.findings_open(found.findings_open)
+        metrics.due(found.due)
+        metrics.oldest(pending_seconds=found.pending_s, dangling_seconds=found.dangling_s)
+        metrics.store_size(used=found.size.used, free=found.size.free, wal=found.size.wal)
+        self._wal.saw(found.size.wal)
+        if found.observation.elapsed - self._saved >= SAVE_EVERY:
+            await save(self._store, found.observation)
+            self._saved = found.observation.elapsed
+
+    def _cover(self, window: str, found: Coverage) -> None:
         self._metrics.coverage(
             window,
             covered_executions=found.covered_executions,
             eligible_executions=found.eligible_executions,
             covered_events=found.covered_events,
             eligible_events=found.eligible_events,
+            rejoined_executions=found.rejoined_executions,
+            rejoined_events=found.rejoined_events,
             uncovered=found.uncovered,
         )
-
-
-def _age(since: int | None, now: int) -> float:
-    return 0.0 if since is None else max(0.0, (now - since) / SECOND)

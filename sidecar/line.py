@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -151,6 +151,8 @@ class Line:
         gauges: Called once a tick; reads sizes and coverage from the store.
         replicas: In the order of their indexes.
         retention: Called once a tick; lets go of a few partitions whose log is gone.
+        ticked: Called after every tick of the comparator.
+        beside: Further loops; whatever happens to one is its own and stops nothing else.
         tick_s: Seconds between the comparator's ticks.
     """
 
@@ -165,7 +167,11 @@ class Line:
         tick_s: float,
         replicas: Sequence[Replica] = (),
         retention: Callable[[], Awaitable[Dropped]] | None = None,
+        ticked: Callable[[], None] = lambda: None,
+        beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
+        self._ticked = ticked
+        self._beside = beside
         self._replicas = replicas
         self._retention = retention
         self._lanes = lanes
@@ -180,8 +186,10 @@ class Line:
         self._said: dict[str, str] = {}
         self.first_poll = asyncio.Event()
         """Set when the first batch with its cursor is stored."""
+        self.looks = 0
+        """How often the gauges were measured."""
         self.progress = Progress()
-        """Moves with every stored batch and every finished tick."""
+        """Moves with every stored batch, every finished tick and every look of the gauges."""
 
     async def run(self) -> None:
         """Follow and judge.
@@ -201,6 +209,8 @@ class Line:
                 loops.create_task(self._guarded("retention", partial(self._retain, self._retention)))
             for index, replica in enumerate(self._replicas):
                 loops.create_task(self._replicate(index, replica))
+            for loop in self._beside:
+                loops.create_task(loop())
 
     async def _guarded(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run one loop for ever; pause it where trying again can help."""
@@ -259,6 +269,7 @@ class Line:
             self._judged(report)
             self._metrics.tick(time.monotonic() - began, at=time.time())
             self._well("comparator")
+            self._ticked()
             self.progress.move()
             await asyncio.sleep(self._tick_s)
 
@@ -328,7 +339,9 @@ class Line:
             for index, replica in enumerate(self._replicas):
                 self._metrics.replica(index, lag=replica.lag)
             await self._gauges()
+            self.looks += 1
             self._well("gauges")
+            self.progress.move()
             await asyncio.sleep(self._tick_s)
 
     async def _retain(self, step: Callable[[], Awaitable[Dropped]]) -> None:

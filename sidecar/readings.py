@@ -54,6 +54,8 @@ class Bind:
 PORT_MAX: Final = 65535
 DEFAULT_METRICS_BIND: Final = Bind("0.0.0.0", 9109)  # noqa: S104 - the scraper is another machine
 
+DEFAULT_API_BIND: Final = Bind("127.0.0.1", 9110)
+
 
 def bind(text: object) -> Bind:
     """Read `host:port`, `[v6]:port`.
@@ -128,13 +130,20 @@ def _integer(text: object) -> object:
     return text
 
 
-def _seconds(text: object) -> object:
+def _decimal(text: object) -> object:
     """Take a decimal number only, not `inf`, `1e3` or `5s`."""
     if isinstance(text, str):
         if re.fullmatch(r"\s*[+-]?[0-9]{1,19}(\.[0-9]{1,9})?\s*", text, re.ASCII) is None:
-            raise ValueError("not a number of seconds")
+            raise ValueError("not a decimal number")
         return float(text)
     return text
+
+
+def _seconds(text: object) -> object:
+    try:
+        return _decimal(text)
+    except ValueError:
+        raise ValueError("not a number of seconds") from None
 
 
 Gate = Annotated[Reading, BeforeValidator(reading)]
@@ -143,3 +152,5 @@ Secret = Annotated[SecretStr | None, BeforeValidator(_unset_if_empty)]
 File = Annotated[Path | None, BeforeValidator(_unset_if_empty)]
 Int = Annotated[int, BeforeValidator(_integer)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
+Hours = Annotated[float, BeforeValidator(_decimal), Field(allow_inf_nan=False)]
+Ratio = Annotated[float, BeforeValidator(_decimal), Field(allow_inf_nan=False)]

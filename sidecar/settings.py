@@ -21,12 +21,15 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from sidecar.core.due import SECOND, Windows
 from sidecar.errors import ConfigError
 from sidecar.readings import (
+    DEFAULT_API_BIND,
     DEFAULT_METRICS_BIND,
     PORT_MAX,
     Bind,
     File,
     Gate,
+    Hours,
     Int,
+    Ratio,
     Reading,
     Seconds,
     Secret,
@@ -56,22 +59,17 @@ __all__ = [
 
 PREFIX: Final = "NOETL_CHAIN_"
 REPLICAS_MAX: Final = 8
+INVARIANT_H_MIN: Final = 1.0
+INVARIANT_H_MAX: Final = 400 * 24.0
 DEFAULT_STORE: Final = "sqlite:////data/noetl-chain/chain.db"
 
 RESERVED: Final = frozenset(
     PREFIX + name
     for name in (
-        "ACCEPT_COVERAGE",
-        "ACCEPT_EXECUTIONS",
-        "ACCEPT_HOURS",
-        "API_BIND",
-        "API_TOKEN",
-        "API_TOKEN_FILE",
         "AUDIT_ROUND_S",
         "AUDIT_SHARE",
         "EXCLUDE",
         "GOSSIP_KEY_FILE",
-        "INVARIANT_WINDOW_H",
         "STORE_MAX_BYTES",
     )
 )
@@ -94,7 +92,8 @@ def _var(name: str, default: Any = None, **bounds: Any) -> Any:
 class Settings(BaseSettings):
     """All settings.  `load` reads the environment; `Settings.given` takes values only.
 
-    Numbers carry their unit in the name: `_ms` milliseconds, `_s` seconds, `_days` days, `_bytes` bytes.
+    Numbers carry their unit in the name: `_ms` milliseconds, `_s` seconds, `_h` and `_hours` hours,
+    `_days` days, `_bytes` bytes.
     """
 
     model_config = SettingsConfigDict(
@@ -196,7 +195,27 @@ class Settings(BaseSettings):
         description="Evidence of all findings; beyond it the oldest goes.",
     )
 
+    # Judging the run
+    accept_coverage: Ratio = Field(
+        0.95, ge=0, le=1, description="Least share of the eligible events that must be covered."
+    )
+    accept_executions: Int = Field(
+        1000, ge=1, le=1_000_000_000, description="Least number of eligible executions."
+    )
+    accept_hours: Hours = Field(24, ge=0, le=87_600, description="Least time of observation.")
+    invariant_window_h: Hours = Field(
+        168,
+        ge=0,
+        le=87_600,
+        description="How far back the roots of executions are counted; kept within 1 … 9600.",
+    )
+
     # House
+    api_bind: Annotated[Bind, NoDecode, BeforeValidator(bind)] = Field(
+        DEFAULT_API_BIND, description="Listener of /api/v1. Other than loopback only with a token."
+    )
+    api_token: Secret = Field(None, repr=False, description="Bearer token of the API.")
+    api_token_file: File = Field(None, repr=False, description="File that holds it.")
     metrics_bind: Annotated[Bind, NoDecode, BeforeValidator(bind)] = Field(
         DEFAULT_METRICS_BIND, description="Listener of /livez, /readyz and /metrics."
     )
@@ -271,6 +290,26 @@ class Settings(BaseSettings):
             lookback=micros(self.lookback_s),
             stale_max_ticks=self.stale_max_ticks,
         )
+
+    @property
+    def invariant_window_hours(self) -> float:
+        """`invariant_window_h` within its clamp.  Source: spec 3.8."""
+        return min(max(self.invariant_window_h, INVARIANT_H_MIN), INVARIANT_H_MAX)
+
+    def token(self) -> str | None:
+        """The API's bearer token, None without one.  The file is read at every call.
+
+        Raises:
+            ConfigError: two are set, or the file cannot be read.
+        """
+        if self.api_token is not None and self.api_token_file is not None:
+            raise ConfigError(
+                f"{variable('api_token')} and {variable('api_token_file')} are both set",
+                hint="set one of the two",
+            )
+        if self.api_token_file is not None:
+            return _read(self.api_token_file, variable("api_token_file"))
+        return None if self.api_token is None else self.api_token.get_secret_value()
 
     def source_dsn(self) -> str:
         """The URL to connect with, password included.  Files are read at every call.

@@ -4,30 +4,63 @@ Numbers for people and gauges; nothing here decides anything.  Each call is one 
 Source: spec 3.6, 3.8.
 """
 
+# ruff: noqa: S608 - the statements are put together from constants of this package only
+
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sidecar.core.verdict import NOT_ELIGIBLE, Verdict
+from sidecar.core.acceptance import OPEN
+from sidecar.core.coverage import AWAITED, UNJUDGED, Coverage, Tally, covered
+from sidecar.core.verdict import Kind, Verdict
 from sidecar.errors import StoreError
-from sidecar.store.findings import OPEN
+from sidecar.store.chain import ChainStore
+from sidecar.store.findings import OPEN as OPEN_FINDINGS
 from sidecar.store.reader import StoreReader
+from sidecar.store.unit import SqliteUnit
 
-UNJUDGED: Final = "unjudged"
-
-# An execution without a verdict is pending until `settle` after its first row, then eligible
-# and uncovered, so that a stopped comparator cannot shrink the denominator.  GROUP BY 1: by
-# name SQLite would take the column partition.label, and every execution without a label be one.
-_BY_VERDICT: Final = """
-SELECT CASE WHEN verdict IS NOT NULL THEN verdict
-            WHEN coalesce(first_seen_at, last_change_at) > ?2 THEN 'pending' ELSE 'unjudged' END AS label,
-       count(*), sum(verdict_rows), sum(max(rows_seen, head_seq))
-  FROM partition INDEXED BY partition_by_change
- WHERE last_change_at >= ?1 GROUP BY 1"""
+# One search a verdict in an index that holds every column asked for: no row is fetched and nothing
+# is sorted, a tenth of the time of a grouping scan.  Rows of an execution are counted once.
+_BY_VERDICT: Final = "\nUNION ALL ".join(
+    (
+        *(
+            f"SELECT '{verdict}', count(*), total(verdict_rows), total(max(rows_seen, head_seq))"
+            f" FROM partition WHERE verdict = '{verdict}' AND last_change_at >= ?1"
+            for verdict in Verdict
+        ),
+        # Without a verdict it is pending until `settle` after its first row, then eligible and
+        # uncovered, so that a stopped comparator cannot shrink the denominator.
+        *(
+            f"SELECT '{label}', count(*), 0, total(max(rows_seen, head_seq)) FROM partition"
+            " WHERE verdict IS NULL AND last_change_at >= ?1"
+            f" AND coalesce(first_seen_at, last_change_at) {than} ?2"
+            for label, than in ((AWAITED, ">"), (UNJUDGED, "<="))
+        ),
+    )
+)
+INDEXES: Final = (
+    (
+        "CREATE INDEX IF NOT EXISTS partition_by_verdict ON partition"
+        " (verdict, last_change_at, verdict_rows, rows_seen, head_seq, first_seen_at)"
+    ),
+    "DROP INDEX IF EXISTS partition_by_change",
+)
+"""For a store that was made before the layout had the first one."""
+_ALARMS: Final = ", ".join(f"'{verdict}'" for verdict in OPEN)
+_FORGOTTEN: Final = f"""
+SELECT verdict, count(*) FROM partition AS p WHERE verdict IN ({_ALARMS})
+   AND NOT EXISTS (SELECT 1 FROM finding AS f
+                    WHERE f.execution_id = p.execution_id AND f.verdict = p.verdict
+                      AND f.resolved_at IS NULL)
+ GROUP BY verdict"""
+_COUNTED: Final = (
+    "SELECT counted_kinds FROM partition"
+    f" WHERE verdict IN ('{Verdict.DIVERGENT}', '{Verdict.SECOND_WRITER}') AND counted_kinds <> ''"
+)
 _DUE: Final = """
 SELECT CASE WHEN reread IS NOT NULL THEN 'reread' WHEN changed IS NOT NULL THEN 'changed'
             WHEN labelled IS NOT NULL THEN 'label' WHEN terminal_seen IS NOT NULL THEN 'terminal'
@@ -43,22 +76,6 @@ _OLDEST_FINAL_DANGLING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class CoverageOf:
-    """The two numbers of one window; `verdicts` counts executions by latest verdict."""
-
-    covered_executions: int = 0
-    eligible_executions: int = 0
-    covered_events: int = 0
-    eligible_events: int = 0
-    verdicts: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def uncovered(self) -> dict[str, int]:
-        """Eligible and not covered executions by verdict."""
-        return {label: n for label, n in self.verdicts.items() if _eligible(label) and label != Verdict.MATCH}
-
-
-@dataclass(frozen=True, slots=True)
 class Sizes:
     """Bytes."""
 
@@ -67,37 +84,49 @@ class Sizes:
     wal: int
 
 
-async def coverage(store: StoreReader, *, since: int, unjudged_before: int) -> CoverageOf:
-    """Coverage of the executions with a row since `since`.
+async def coverage(store: StoreReader, *, since: int, unjudged_before: int) -> Coverage:
+    """Coverage of the executions with a row since `since`, in one snapshot.
 
     Args:
         since: Microseconds of the store's clock.
         unjudged_before: An execution without a verdict first seen before this is `unjudged`.
     """
     found = await store.query(_BY_VERDICT, (since, unjudged_before))
-    eligible = [row for row in found if _eligible(row[0])]
-    covered = [row for row in found if row[0] == Verdict.MATCH]
-    return CoverageOf(
-        covered_executions=sum(row[1] for row in covered),
-        eligible_executions=sum(row[1] for row in eligible),
-        covered_events=sum(row[2] for row in covered),
-        eligible_events=sum(row[3] for row in eligible),
-        verdicts={row[0]: row[1] for row in found},
-    )
+    return covered(Tally(label, count, int(read), int(events)) for label, count, read, events in found)
 
 
-def _eligible(label: str) -> bool:
-    return label != "pending" and label not in NOT_ELIGIBLE
+async def open_findings(store: StoreReader) -> dict[str, int]:
+    """Findings that count, by verdict: neither resolved by a match nor acknowledged.
+
+    An execution whose verdict stands against acceptance and of which no finding was ever kept (an
+    older store, another hand) counts as one: what nobody wrote down nobody has settled.
+    """
+    counts = Counter(dict(await store.query(OPEN_FINDINGS)))
+    counts.update(dict(await store.query(_FORGOTTEN)))
+    return dict(counts)
+
+
+async def divergences(store: StoreReader) -> dict[str, int]:
+    """Executions by divergence kind that was counted and not cleared by a match since."""
+    kinds: Counter[str] = Counter()
+    for (counted,) in await store.query(_COUNTED):
+        kinds.update(counted.split(","))
+    return {kind.value: kinds[kind.value] for kind in Kind}
+
+
+async def prepare(store: ChainStore) -> None:
+    """Give an older store the indexes that these queries search."""
+
+    async def work(unit: SqliteUnit) -> None:
+        for statement in INDEXES:
+            await unit.rows(statement)
+
+    await store.transact(work)
 
 
 async def due_counts(store: StoreReader) -> dict[str, int]:
     """Entries of the work list by the first reason that holds."""
     return dict(await store.query(_DUE))
-
-
-async def open_findings(store: StoreReader) -> dict[str, int]:
-    """Findings that count, by verdict: neither resolved by a match nor acknowledged."""
-    return dict(await store.query(OPEN))
 
 
 async def oldest(store: StoreReader) -> tuple[int | None, int | None]:

@@ -16,7 +16,9 @@ from typing import Final, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from sidecar import __version__
-from sidecar.core.verdict import EVIDENCED, NOT_ELIGIBLE, Kind, Verdict
+from sidecar.core.acceptance import Reason
+from sidecar.core.coverage import UNCOVERED
+from sidecar.core.verdict import EVIDENCED, Kind, Verdict
 from sidecar.errors import invariant
 from sidecar.settings import GATES, Arming, Reading
 
@@ -55,16 +57,8 @@ WAYS: Final = ("extend", "populate")
 DUE_REASONS: Final = ("reread", "changed", "label", "terminal", "retry", "rows")
 WINDOWS: Final = ("5m", "1h", "24h", "start")
 AUTHORITY_STATES: Final = ("not_populated", "authoritative")
-UNJUDGED: Final = "unjudged"
-UNCOVERED: Final = (
-    *(
-        verdict.value
-        for verdict in Verdict
-        if verdict not in NOT_ELIGIBLE | {Verdict.MATCH, Verdict.MATCH_REJOINED, Verdict.BEHIND}
-    ),
-    UNJUDGED,
-)
-"""The verdicts that are eligible and not covered, and the wait for a first one.  Source: spec 3.6."""
+ACCEPTANCE_REASONS: Final = tuple(reason.value for reason in Reason)
+INVARIANT_OUTCOMES: Final = ("one_root", "multi_root", "no_root")
 
 _LAG_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 _WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -210,23 +204,45 @@ class Metrics:
         eligible_executions: int,
         covered_events: int,
         eligible_events: int,
+        rejoined_executions: int,
+        rejoined_events: int,
         uncovered: Mapping[str, int],
     ) -> None:
         """What was compared in `window`, beside what could have been.
 
         Args:
+            rejoined_executions, rejoined_events: Of those that match over proven joins.
             uncovered: Eligible and not covered executions by verdict; not named means none.
         """
         _child(self._covered_executions, window, WINDOWS).set(covered_executions)
         self._eligible_executions.labels(window).set(eligible_executions)
         self._covered_events.labels(window).set(covered_events)
         self._eligible_events.labels(window).set(eligible_events)
+        self._rejoined_executions.labels(window).set(rejoined_executions)
+        self._rejoined_events.labels(window).set(rejoined_events)
         for verdict in _known(uncovered, UNCOVERED):
             self._uncovered.labels(window, verdict).set(uncovered.get(verdict, 0))
 
     def observed(self, seconds: float) -> None:
-        """How long executions have been watched."""
+        """How long a comparator was really judging."""
         self._observation.set(seconds)
+
+    def acceptance(self, accepted: bool, blocked: Collection[str]) -> None:
+        """Whether the run may be accepted, and what stands against it."""
+        self._acceptance.set(accepted)
+        for reason in _known(dict.fromkeys(blocked), ACCEPTANCE_REASONS):
+            self._blocked.labels(reason).set(reason in blocked)
+
+    def root_invariant(self, counts: Mapping[str, int], *, at: float) -> None:
+        """One sample of the log.
+
+        Args:
+            counts: Executions by outcome; not named means none.
+            at: Seconds since 1970 UTC.
+        """
+        for outcome in _known(counts, INVARIANT_OUTCOMES):
+            self._invariant.labels(outcome).set(counts.get(outcome, 0))
+        self._sampled_at.set(at)
 
     # The house
 
@@ -304,7 +320,17 @@ class Metrics:
             window=each,
             verdict=UNCOVERED,
         )
-        self._observation = gauge("shadow_observation_seconds", "How long executions have been watched")
+        self._rejoined_executions = gauge(
+            "shadow_rejoined_executions", "Executions that match over proven joins", window=each
+        )
+        self._rejoined_events = gauge("shadow_rejoined_events", "Events of those", window=each)
+        self._observation = gauge("shadow_observation_seconds", "How long a comparator was really judging")
+        self._acceptance = gauge("acceptance", "1 while nothing stands against accepting the run")
+        self._blocked = gauge("acceptance_blocked", "1 at what stands against it", reason=ACCEPTANCE_REASONS)
+        self._invariant = gauge(
+            "root_invariant", "Executions of the log by their roots", outcome=INVARIANT_OUTCOMES
+        )
+        self._sampled_at = gauge("invariant_sampled_at_seconds", "When they were last counted; 0 = never")
 
     def _house_series(self) -> None:
         self._gate = self._gauge(

@@ -50,7 +50,7 @@ def _unit(name: str) -> str:
     return next((unit for suffix, unit in UNITS.items() if name.endswith(suffix)), "")
 
 
-UNITS = {"_ms": "ms", "_s": "s", "_days": "d", "_bytes": "bytes"}
+UNITS = {"_ms": "ms", "_s": "s", "_h": "h", "_hours": "h", "_days": "d", "_bytes": "bytes"}
 
 
 def test_every_setting_is_documented_as_it_is() -> None:

@@ -118,6 +118,15 @@ class Service:
 
         await self.until(holds)
 
+    async def looked(self) -> None:
+        """Wait for a look at the store that began after this call."""
+        goal = self.line.looks + 2  # the first may be under way
+
+        async def holds() -> bool:
+            return self.line.looks >= goal
+
+        await self.until(holds)
+
     async def idle(self, *, patience_s: float = PATIENCE_S) -> None:
         """Wait until every lane has caught up and nothing is due."""
 

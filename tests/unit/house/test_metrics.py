@@ -10,17 +10,19 @@ from prometheus_client import generate_latest
 
 from sidecar.core import links, populate
 from sidecar.core.authority import Authoritative, NotPopulated
+from sidecar.core.coverage import UNCOVERED
 from sidecar.core.verdict import Kind, Verdict
 from sidecar.errors import InvariantError
 from sidecar.settings import Arming, Reading, Settings
 from sidecar.telemetry import logs
 from sidecar.telemetry.metrics import (
+    ACCEPTANCE_REASONS,
     DUE_REASONS,
     FINDERS,
+    INVARIANT_OUTCOMES,
     KINDS,
     LANES,
     POPULATE_OUTCOMES,
-    UNCOVERED,
     VERDICTS,
     WAYS,
     WINDOWS,
@@ -89,6 +91,8 @@ def _everything(metrics: Metrics) -> None:
             eligible_executions=2,
             covered_events=3,
             eligible_events=4,
+            rejoined_executions=5,
+            rejoined_events=6,
             uncovered=dict.fromkeys(UNCOVERED, 1),
         )
     metrics.due(dict.fromkeys(DUE_REASONS, 1))
@@ -99,6 +103,8 @@ def _everything(metrics: Metrics) -> None:
     metrics.events_compared(7)
     metrics.oldest(pending_seconds=1, dangling_seconds=2)
     metrics.observed(5)
+    metrics.acceptance(True, ACCEPTANCE_REASONS)
+    metrics.root_invariant(dict.fromkeys(INVARIANT_OUTCOMES, 1), at=2.0)
     metrics.store_size(used=1, free=2, wal=3)
     metrics.paused(True)
     metrics.gates(dict.fromkeys(Settings.given().gates, Reading.ON), Arming.ARMED)

@@ -223,5 +223,5 @@ def test_a_frozen_setting_cannot_be_set() -> None:
 
 
 def test_variables_that_change_nothing_are_found() -> None:
-    environ = {"NOETL_CHAIN_TICKS": "1", "NOETL_CHAIN_TICK_S": "1", "NOETL_CHAIN_API_BIND": "x", "HOME": "/"}
-    assert unknown(environ) == ("NOETL_CHAIN_API_BIND", "NOETL_CHAIN_TICKS")
+    environ = {"NOETL_CHAIN_TICKS": "1", "NOETL_CHAIN_TICK_S": "1", "NOETL_CHAIN_EXCLUDE": "x", "HOME": "/"}
+    assert unknown(environ) == ("NOETL_CHAIN_EXCLUDE", "NOETL_CHAIN_TICKS")

@@ -1,0 +1,101 @@
+"""The two numbers of a running sidecar, and whether its run may be accepted.  Spec 3.6, 8.5."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar import gauges
+from tests.support.databases import Database
+from tests.support.fixture_log import SYSTEM, load_fixture
+from tests.support.rows import chain_rows, insert_rows
+from tests.support.service import Service, service
+
+E = 8800
+EASY = {"accept_executions": 1, "accept_hours": 0}
+
+
+async def _counted(sidecar: Service, executions: int, *, window: str = "start") -> None:
+    """Wait until the gauges show so many eligible executions."""
+
+    async def holds() -> bool:
+        return sidecar.value("shadow_eligible_executions", window=window) == executions
+
+    await sidecar.until(holds)
+
+
+def _blocked(sidecar: Service) -> set[str]:
+    return set(sidecar.moved("acceptance_blocked"))
+
+
+async def test_windows_and_observation_survive_a_restart(
+    pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "SAVE_EVERY", 1)
+    store = tmp_path / "chain.db"
+    await insert_rows(await pg.connect(), chain_rows(E, range(1, 6)))
+    async with service(pg.dsn, store, tick_s=0.05) as first:
+        await first.verdict(E, "match")
+        await _counted(first, 1)
+
+        async def observed() -> bool:
+            return first.value("shadow_observation_seconds") > 0.1
+
+        await first.until(observed)
+        before = first.value("shadow_observation_seconds")
+    async with service(pg.dsn, store, compare="off") as again:
+        # Nothing is judged now, so whatever is shown was kept.
+        for window in ("5m", "1h", "24h", "start"):
+            await _counted(again, 1, window=window)
+            assert again.value("shadow_covered_events", window=window) == 5
+        await again.looked()
+        kept = again.value("shadow_observation_seconds")
+        assert kept >= before
+        await again.looked()
+        assert again.value("shadow_observation_seconds") == kept  # without a comparator nothing is observed
+
+
+async def test_i26_a_log_that_refuses_every_read_shows_no_divergence_and_is_not_accepted(
+    pg: Database, tmp_path: Path
+) -> None:
+    """With a read limit of one row every log read is truncated, while the lanes deliver on."""
+    conn = await pg.connect()
+    for execution in range(E, E + 5):
+        await insert_rows(conn, chain_rows(execution, range(execution * 10, execution * 10 + 4)))
+    async with service(pg.dsn, tmp_path / "chain.db", read_limit=1, **EASY) as sidecar:
+        for execution in range(E, E + 5):
+            await sidecar.verdict(execution, "log_truncated")
+        await _counted(sidecar, 5)
+        assert sidecar.divergences() == {}
+        assert sidecar.value("shadow_covered_executions", window="start") == 0
+        # Known for certain is one row of each: what the cut read showed counts, all of it is uncovered.
+        assert sidecar.value("shadow_eligible_events", window="start") >= 5
+        uncovered = sidecar.value("shadow_uncovered_executions", window="start", verdict="log_truncated")
+        assert uncovered == 5
+        assert sidecar.value("acceptance") == 0
+        assert "coverage" in _blocked(sidecar)
+        assert "divergence" not in _blocked(sidecar)
+
+
+async def test_i30_every_row_of_a_system_execution_is_compared(pg: Database, tmp_path: Path) -> None:
+    conn = await pg.connect()
+    await load_fixture(conn)
+    await conn.execute("DELETE FROM noetl.event WHERE execution_id <> $1", SYSTEM)
+    settings = {"late_window_s": 31_536_000, "live_window_s": 86_400}
+    async with service(pg.dsn, tmp_path / "chain.db", **settings) as sidecar:
+        await sidecar.verdict(SYSTEM, "match")
+        await _counted(sidecar, 1)
+        assert sidecar.value("shadow_events_compared_total") == 13
+        assert sidecar.value("shadow_covered_events", window="start") == 13
+        assert sidecar.value("shadow_eligible_events", window="start") == 13
+
+
+async def test_only_what_is_missing_stands_against_a_clean_run(pg: Database, tmp_path: Path) -> None:
+    await insert_rows(await pg.connect(), chain_rows(E, range(1, 6)))
+    async with service(pg.dsn, tmp_path / "chain.db", accept_executions=2, accept_hours=1) as sidecar:
+        await sidecar.verdict(E, "match")
+        await _counted(sidecar, 1)
+        assert sidecar.value("acceptance") == 0
+        assert {"executions", "elapsed"} <= _blocked(sidecar)
+        assert not {"divergence", "coverage", "pending_share"} & _blocked(sidecar)

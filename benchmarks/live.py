@@ -73,6 +73,7 @@ def _sidecar(dsn: str, store: Path) -> Iterator[psutil.Process]:
         "NOETL_CHAIN_POPULATE": "on",
         "NOETL_CHAIN_COMPARE": "on",
         "NOETL_CHAIN_METRICS_BIND": "127.0.0.1:0",
+        "NOETL_CHAIN_API_BIND": "127.0.0.1:0",
         "NOETL_CHAIN_LOG_LEVEL": "error",
     }
     process = subprocess.Popen([sys.executable, "-m", "sidecar", "run"], env=environment)

@@ -14,15 +14,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
 import uvloop
+from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
+from sidecar.board import Board
 from sidecar.comparator.findings import Verification
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.verify import Logs, against_store, against_temporary, by_sums, read_whole, verify
@@ -35,7 +37,8 @@ from sidecar.errors import StoreError
 from sidecar.feed import Feed
 from sidecar.gauges import Gauges
 from sidecar.line import Instruments, Line
-from sidecar.settings import Reading, Settings
+from sidecar.sampler import Sampler
+from sidecar.settings import Reading, Settings, variable
 from sidecar.source.choose import estimated_rows, read_each, read_since
 from sidecar.source.compare import Comparison, compared
 from sidecar.source.log import PostgresLog
@@ -52,6 +55,7 @@ from sidecar.telemetry import logs
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
 from sidecar.telemetry.startup import announce
+from sidecar.web import api
 from sidecar.web.listener import Listener, application
 
 T = TypeVar("T")
@@ -149,21 +153,30 @@ async def _until_signal(work: Coroutine[Any, Any, None], stopping: Callable[[], 
 
 
 async def _serve(settings: Settings) -> None:
-    """The sidecar with its metrics listener."""
+    """The sidecar with its two listeners."""
     instruments = Instruments(Metrics(replicas=len(settings.store_replicas)), Health(), logs.get("sidecar"))
     announce(settings, instruments.log, instruments.metrics)
-    listener = Listener(application(instruments.metrics.registry, instruments.health), settings.metrics_bind)
-    instruments.log.info("listening", what="metrics", port=listener.port)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(listener.run(asyncio.Event()))
-        if settings.populate is Reading.ON:
-            tasks.create_task(_follow(settings, instruments))
-        else:
-            instruments.log.warning("populate_is_off", variable="NOETL_CHAIN_POPULATE")
-            instruments.health.clear(NotReady.STARTING)
+    board = Board(settings, instruments.health)
+    served = api.application(board.endpoints(), settings.api_bind, settings.token())
+    metrics = Listener(application(instruments.metrics.registry, instruments.health), settings.metrics_bind)
+    with closing(metrics), closing(_api_listener(settings, served)) as shown:
+        for what, listener in (("metrics", metrics), ("api", shown)):
+            instruments.log.info("listening", what=what, port=listener.port)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(metrics.run(asyncio.Event()))
+            tasks.create_task(shown.run(asyncio.Event()))
+            if settings.populate is Reading.ON:
+                tasks.create_task(_follow(settings, instruments, board))
+            else:
+                instruments.log.warning("populate_is_off", variable="NOETL_CHAIN_POPULATE")
+                instruments.health.clear(NotReady.STARTING)
 
 
-async def _follow(settings: Settings, instruments: Instruments) -> None:
+def _api_listener(settings: Settings, served: ASGIApp) -> Listener:
+    return Listener(served, settings.api_bind, variable=variable("api_bind"))
+
+
+async def _follow(settings: Settings, instruments: Instruments, board: Board) -> None:
     # The log first: no store is made for a log that cannot be read.
     async with open_log(settings, instruments.log) as source:
         try:
@@ -183,7 +196,7 @@ async def _follow(settings: Settings, instruments: Instruments) -> None:
             return
         instruments.metrics.populate("opened")
         async with opening as store:
-            await (await _line(settings, store, source, instruments)).run()
+            await (await _line(settings, store, source, instruments, board)).run()
 
 
 @asynccontextmanager
@@ -194,27 +207,33 @@ async def assembled(settings: Settings, store: ChainStore, instruments: Instrume
         SourceError: the table cannot be looked up.
     """
     async with open_log(settings, instruments.log) as source:
-        yield await _line(settings, store, source, instruments)
+        yield await _line(settings, store, source, instruments, Board(settings, instruments.health))
 
 
-async def _line(settings: Settings, store: ChainStore, source: LogSource, instruments: Instruments) -> Line:
+async def _line(
+    settings: Settings, store: ChainStore, source: LogSource, instruments: Instruments, board: Board
+) -> Line:
     feed = _feed(settings, store, source.reader(store.clock))
     comparator = None
     if settings.compare is Reading.ON:
         comparator = Comparator(store, source.reader(store.clock), feed, settings.windows, projecting=True)
     await store.flag_held()
     gauges = await Gauges(store, settings, instruments).begun()
-    return Line(
+    sampler = Sampler(source.roots(settings.invariant_window_hours), instruments)
+    line = Line(
         source.lanes(store, store.clock),
         feed,
         comparator,
         gauges.measure,
         instruments,
         ticked=gauges.ticked,
+        beside=(sampler.run,),
         tick_s=settings.tick_s,
         replicas=[Follower(store, url) for url in settings.store_replicas],
         retention=Retention(store, keep * DAY_US).step if (keep := settings.retain_days) else None,
     )
+    board.gauges, board.line, board.sampler = gauges, line, sampler
+    return line
 
 
 def _feed(settings: Settings, store: ChainStore, log: PostgresLog) -> Feed:

@@ -132,6 +132,29 @@ def backfill(as_json: Json = False, dsn: Dsn = None, dsn_file: DsnFile = None, s
 
 
 @cli.command()
+def status(
+    api: Annotated[
+        str | None,
+        typer.Option("--api", metavar="URL", help="Ask a running sidecar: http://127.0.0.1:9110."),
+    ] = None,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Show coverage beside divergences, and whether the run may be accepted.
+
+    From a running sidecar, or from a store file, also beside one.  Exit 0 accepted, 1 findings,
+    3 not accepted for another reason.
+    """
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import statuscommand
+
+    termination.unwind()
+    raise typer.Exit(statuscommand.main_status(settings, api=api, as_json=as_json))
+
+
+@cli.command()
 def demo(
     seconds: Annotated[
         float | None,

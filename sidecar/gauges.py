@@ -47,7 +47,7 @@ class Gauges:
         self._metrics = instruments.metrics
         self._health = instruments.health
         self._wal = WalWatch(instruments.log)
-        self._controls = controls
+        self.controls = controls
         self._comparing = settings.compare is Reading.ON
         self._gap_max = micros(max(TICKS_MAX * settings.tick_s, SILENCE_MIN_S))
         self._began = store.clock.now()
@@ -83,7 +83,7 @@ class Gauges:
         Raises:
             StoreError: the store cannot be read or written.
         """
-        found = await self._looker.look(self._store.clock.now(), self._observation, self._controls())
+        found = await self._looker.look(self._store.clock.now(), self._observation, self.controls())
         self.standing = found
         metrics = self._metrics
         for window, each in found.coverage.items():

@@ -125,6 +125,18 @@ class Instruments:
     log: FilteringBoundLogger
 
 
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The last stored poll of a lane.
+
+    `at`: seconds of the monotonic clock.  `lag_s`: the longest time from `ingest_time` to stored
+    in the last batch that had rows, None before one.
+    """
+
+    at: float
+    lag_s: float | None
+
+
 class Progress:
     """Something that moves on; whoever waits for a state looks again at every move."""
 
@@ -174,7 +186,7 @@ class Line:
         self._beside = beside
         self._replicas = replicas
         self._retention = retention
-        self._lanes = lanes
+        self.lanes = lanes
         self._feed = feed
         self._comparator = comparator
         self._gauges = gauges
@@ -186,6 +198,8 @@ class Line:
         self._said: dict[str, str] = {}
         self.first_poll = asyncio.Event()
         """Set when the first batch with its cursor is stored."""
+        self.polls: dict[str, Polled] = {}
+        """By lane."""
         self.looks = 0
         """How often the gauges were measured."""
         self.progress = Progress()
@@ -200,7 +214,7 @@ class Line:
         self._health.mark(NotReady.CATCHING_UP)
         self._health.clear(NotReady.STARTING)
         async with asyncio.TaskGroup() as loops:
-            for lane in self._lanes:
+            for lane in self.lanes:
                 loops.create_task(self._guarded(lane.name, partial(self._follow, lane)))
             loops.create_task(self._guarded("gauges", self._measure))
             if self._comparator is not None:
@@ -243,7 +257,7 @@ class Line:
                 self._stored(lane, batch, await self._feed.take(batch))
 
     def _swept(self) -> bool:
-        return all(lane.state.caught_up for lane in self._lanes if lane.name == "sweep")
+        return all(lane.state.caught_up for lane in self.lanes if lane.name == "sweep")
 
     def _stored(self, lane: FollowedLane, batch: Batch, report: FeedReport) -> None:
         metrics = self._metrics
@@ -255,10 +269,13 @@ class Line:
         for lag in report.lags:
             metrics.lag(lag)
         metrics.polled(lane.name, at=time.time(), horizon_age=lane.state.horizon_age_s)
+        before = self.polls.get(lane.name)
+        kept = None if before is None else before.lag_s
+        self.polls[lane.name] = Polled(time.monotonic(), max(report.lags) if report.lags else kept)
         self._well(lane.name)
         if batch.cursor is not None:
             self.first_poll.set()
-        self._health.mark(NotReady.CATCHING_UP, not all(each.state.caught_up for each in self._lanes))
+        self._health.mark(NotReady.CATCHING_UP, not all(each.state.caught_up for each in self.lanes))
         self.progress.move()
 
     async def _judge(self) -> None:

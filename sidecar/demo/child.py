@@ -41,6 +41,7 @@ class Sidecar:
         started it.
         """
         port = free_port()
+        places = {f"{PREFIX}METRICS_BIND": f"127.0.0.1:{port}", f"{PREFIX}API_BIND": "127.0.0.1:0"}
         ours = {PREFIX + name: value for name, value in settings.items()}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
         log = folder / "sidecar.log"
@@ -54,7 +55,7 @@ class Sidecar:
                 "-m",
                 "sidecar",
                 "run",
-                env=kept | ours | {f"{PREFIX}METRICS_BIND": f"127.0.0.1:{port}"},
+                env=kept | ours | places,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

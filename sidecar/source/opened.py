@@ -14,6 +14,7 @@ from sidecar.source.connection import Session
 from sidecar.source.log import PostgresLog
 from sidecar.source.options import SourceOptions
 from sidecar.source.poll import Poller
+from sidecar.source.roots import RootsReader
 from sidecar.source.sweep import SweepLane
 from sidecar.source.table import EventTable, inspect
 from sidecar.source.tail import LaneStore, WindowLane
@@ -64,6 +65,13 @@ class LogSource:
     def _scan_timeout_s(self) -> float:
         """One statement may have to read a whole cold partition, or a great index."""
         return max(self.options.query_timeout_s, self.options.sweep_round_s)
+
+    def roots(self, window_h: float) -> RootsReader:
+        """Counts the roots of the executions of the last hours, with a connection of its own."""
+        options = self.options
+        return RootsReader(
+            self.session(), self.table, options.shard, window_h=window_h, timeout_s=options.query_timeout_s
+        )
 
     def lanes(self, store: LaneStore, clock: Clock) -> tuple[WindowLane, WindowLane, SweepLane]:
         """The lanes live, late and sweep."""

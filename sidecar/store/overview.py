@@ -101,7 +101,7 @@ async def open_findings(store: StoreReader) -> dict[str, int]:
     An execution whose verdict stands against acceptance and of which no finding was ever kept (an
     older store, another hand) counts as one: what nobody wrote down nobody has settled.
     """
-    counts = Counter(dict(await store.query(OPEN_FINDINGS)))
+    counts: Counter[str] = Counter(dict(await store.query(OPEN_FINDINGS)))
     counts.update(dict(await store.query(_FORGOTTEN)))
     return dict(counts)
 

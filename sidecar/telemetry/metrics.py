@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from sidecar import __version__
 from sidecar.core.acceptance import Reason
 from sidecar.core.coverage import UNCOVERED
+from sidecar.core.roots import OUTCOMES as INVARIANT_OUTCOMES
 from sidecar.core.verdict import EVIDENCED, Kind, Verdict
 from sidecar.errors import invariant
 from sidecar.settings import GATES, Arming, Reading
@@ -58,7 +59,6 @@ DUE_REASONS: Final = ("reread", "changed", "label", "terminal", "retry", "rows")
 WINDOWS: Final = ("5m", "1h", "24h", "start")
 AUTHORITY_STATES: Final = ("not_populated", "authoritative")
 ACCEPTANCE_REASONS: Final = tuple(reason.value for reason in Reason)
-INVARIANT_OUTCOMES: Final = ("one_root", "multi_root", "no_root")
 
 _LAG_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 _WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

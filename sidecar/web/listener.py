@@ -1,7 +1,7 @@
-"""The metrics listener: is it alive, is it ready, what does it count.
+"""The metrics listener: is it alive, is it ready, what does it count; and how any listener runs.
 
-Three GET routes, no payload, nothing that writes.  The server runs as a task of ours: it takes
-no signal handlers and ends within a second of being asked, scrapes in flight included.
+Three GET routes, no payload, nothing that writes.  A server runs as a task of ours: it takes
+no signal handlers and ends within a second of being asked, requests in flight included.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from sidecar.errors import ConfigError
 from sidecar.settings import Bind
@@ -54,7 +55,7 @@ class Listener:
     Bound at once, so that a taken port stops the start; `run` serves until asked to end.
     """
 
-    def __init__(self, app: Starlette, place: Bind, *, variable: str = "NOETL_CHAIN_METRICS_BIND") -> None:
+    def __init__(self, app: ASGIApp, place: Bind, *, variable: str = "NOETL_CHAIN_METRICS_BIND") -> None:
         """Bind.
 
         Raises:

@@ -41,6 +41,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NOETL_CHAIN_POPULATE", "on")
     monkeypatch.setenv("NOETL_CHAIN_METRICS_BIND", "127.0.0.1:0")
+    monkeypatch.setenv("NOETL_CHAIN_API_BIND", "127.0.0.1:0")
     monkeypatch.setenv("NOETL_CHAIN_LOG_LEVEL", "error")
     monkeypatch.setenv("NOETL_CHAIN_QUERY_TIMEOUT_S", "5")
     handlers, level = logging.getLogger().handlers[:], logging.getLogger().level

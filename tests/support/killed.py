@@ -22,6 +22,7 @@ SETTINGS: Final = {
     "SETTLE_S": "0.5",
     "DANGLING_S": "60",
     "METRICS_BIND": "127.0.0.1:0",
+    "API_BIND": "127.0.0.1:0",
     "LOG_FORMAT": "json",
 }
 

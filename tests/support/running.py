@@ -24,6 +24,7 @@ FAST: Final = {
     "NOETL_CHAIN_POPULATE": "on",
     "NOETL_CHAIN_COMPARE": "on",
     "NOETL_CHAIN_METRICS_BIND": "127.0.0.1:0",
+    "NOETL_CHAIN_API_BIND": "127.0.0.1:0",
     "NOETL_CHAIN_LOG_FORMAT": "json",
     "NOETL_CHAIN_POLL_MS": "20",
     "NOETL_CHAIN_LATE_POLL_S": "1",
@@ -90,6 +91,17 @@ class Running:
         port = (await self.says("listening"))["port"]
         return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
 
+    async def api(self) -> str:
+        """The address of the API listener."""
+        port = (await self.says("listening", times=2))["port"]
+        return f"http://127.0.0.1:{port}"
+
+    async def ended(self) -> int:
+        """Wait until it ends by itself and everything it wrote is in `lines`; the exit code."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self.silent()
+            return await self._process.wait()
+
     async def until(self, path: str, holds: Callable[[str], bool], *, patience_s: float = PATIENCE_S) -> str:
         """Ask a route until its body is as wanted."""
         async with asyncio.timeout(patience_s):
@@ -125,14 +137,25 @@ class Running:
             return await self._process.wait()
 
 
+async def fetched(url: str) -> tuple[int, str]:
+    """Status and body of one GET."""
+    return await asyncio.to_thread(_fetch, url)
+
+
 def _get(url: str) -> str:
+    return _fetch(url)[1]
+
+
+def _fetch(url: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             body: bytes = answer.read()
+            status = answer.status
     except urllib.error.HTTPError as refused:
         with refused:
             body = refused.read()
-    return body.decode()
+            status = refused.code
+    return status, body.decode()
 
 
 def stored_rows(store: Path) -> int:

@@ -75,7 +75,7 @@ class ScriptedLane:
 async def test_the_late_lane_begins_when_the_sweep_has_been_round(monkeypatch: pytest.MonkeyPatch) -> None:
     line, health, _ = _line()
     late, sweep = ScriptedLane("late", caught_up=False), ScriptedLane("sweep", caught_up=False)
-    line._lanes = cast("Any", (late, sweep))
+    line.lanes = cast("Any", (late, sweep))
     pauses = 0
 
     async def pause(seconds: float) -> None:

@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 from sidecar.core import links, populate
 from sidecar.core.authority import Authoritative, NotPopulated
 from sidecar.core.coverage import UNCOVERED
+from sidecar.core.roots import OUTCOMES as INVARIANT_OUTCOMES
 from sidecar.core.verdict import Kind, Verdict
 from sidecar.errors import InvariantError
 from sidecar.settings import Arming, Reading, Settings
@@ -19,7 +20,6 @@ from sidecar.telemetry.metrics import (
     ACCEPTANCE_REASONS,
     DUE_REASONS,
     FINDERS,
-    INVARIANT_OUTCOMES,
     KINDS,
     LANES,
     POPULATE_OUTCOMES,

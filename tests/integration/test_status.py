@@ -13,10 +13,12 @@ from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
+from prometheus_client import generate_latest
 
 from sidecar.errors import ConfigError, StoreError
 from sidecar.settings import Settings
 from sidecar.statuscommand import main_status
+from sidecar.telemetry.metrics import Metrics
 from tests.support.databases import Database
 from tests.support.meddling import add_foreign_row
 from tests.support.rows import chain_rows, event_row
@@ -164,6 +166,19 @@ async def test_i54_i55_a_running_sidecar_answers_on_both_listeners_from_the_star
         assert (code, json.loads(text)) == (200, {"expected": 0, "unexpected": 0})
         assert (await fetched(f"{api}/api/v1/none"))[0] == 404
         assert await running.stopped() == 0
+
+
+async def test_i55_a_fresh_process_without_traffic_shows_every_series_at_0(tmp_path: Path) -> None:
+    """By the real start-up path, against what the program can ever export."""
+    nowhere = "postgresql://nobody@127.0.0.1:1/none"
+    async with Running.start(nowhere, tmp_path / "chain.db", NOETL_CHAIN_POPULATE="off") as running:
+        lines = (await running.get("/metrics")).splitlines()
+    shown = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    pinned = generate_latest(Metrics().registry).decode().splitlines()
+    assert shown.keys() == {line.rsplit(" ", 1)[0] for line in pinned if not line.startswith("#")}
+    informs = ("gate_info", "arming", "build_info")
+    counted = {name: value for name, value in shown.items() if not any(word in name for word in informs)}
+    assert set(counted.values()) == {"0.0"}
 
 
 async def test_with_populate_off_the_api_says_what_is_known(tmp_path: Path, capsys: Capture) -> None:

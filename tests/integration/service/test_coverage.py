@@ -5,8 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import structlog
 
-from sidecar import gauges
+from sidecar import gauges, standing
+from sidecar.core.acceptance import Controls, Floors
+from sidecar.core.coverage import Observation
+from sidecar.gauges import Gauges
+from sidecar.line import Instruments
+from sidecar.settings import Settings
+from sidecar.standing import Looker
+from sidecar.store import ChainStore
+from sidecar.telemetry.health import Health, NotReady
+from sidecar.telemetry.metrics import Metrics
+from tests.contract.events import long_chain
 from tests.support.databases import Database
 from tests.support.fixture_log import SYSTEM, load_fixture
 from tests.support.rows import chain_rows, insert_rows
@@ -99,3 +110,55 @@ async def test_only_what_is_missing_stands_against_a_clean_run(pg: Database, tmp
         assert sidecar.value("acceptance") == 0
         assert {"executions", "elapsed"} <= _blocked(sidecar)
         assert not {"divergence", "coverage", "pending_share"} & _blocked(sidecar)
+
+
+async def test_only_a_tick_that_can_be_relied_on_is_observation(tmp_path: Path) -> None:
+    health = Health()
+    instruments = Instruments(Metrics(), health, structlog.get_logger())
+    async with ChainStore.open(str(tmp_path / "chain.db")) as store:
+        given = Settings.given(populate="on", compare="on")
+        shown = await Gauges(store, given, instruments).begun()
+
+        async def elapsed() -> float:
+            """After two further ticks."""
+            shown.ticked()
+            shown.ticked()
+            await shown.measure()
+            assert shown.standing is not None
+            return shown.standing.elapsed_s
+
+        assert await elapsed() == 0  # not ready: starting
+        health.clear(NotReady.STARTING)
+        ready = await elapsed()
+        assert ready > 0
+        for reason in (NotReady.SOURCE_UNAVAILABLE, NotReady.CONTROL_FAILED, NotReady.CATCHING_UP):
+            health.mark(reason)
+            assert await elapsed() == ready
+            health.clear(reason)
+        assert await elapsed() > ready
+
+
+async def test_a_window_that_took_long_is_not_counted_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ChainStore.open(str(tmp_path / "chain.db")) as store:
+        looker = Looker(store, floors=Floors(), settle=0, began=0)
+
+        async def eligible() -> int:
+            now = store.clock.now()
+            found = await looker.look(now, Observation(), Controls())
+            return found.coverage["start"].eligible_executions
+
+        async def store_one(execution_id: int) -> None:
+            await store.populate_from_log(execution_id, long_chain(2, execution_id=execution_id))
+
+        await store_one(1)
+        assert await eligible() == 1
+        await store_one(2)
+        assert await eligible() == 2  # it was cheap
+        monkeypatch.setattr(standing, "CHEAP_S", -1)
+        monkeypatch.setattr(standing, "PAUSES", 10**6)
+        await store_one(3)
+        assert await eligible() == 3
+        await store_one(4)
+        assert await eligible() == 3

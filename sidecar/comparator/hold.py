@@ -17,15 +17,14 @@ from sidecar.comparator.report import Held, Judged
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
 from sidecar.core.compare import Comparison, compare
 from sidecar.core.digest import canonical_json
-from sidecar.core.due import Due, News, Windows, judged, noted
-from sidecar.core.due import populated as populated_due
+from sidecar.core.due import Asked, Due, News, Ruled, Windows, updated
 from sidecar.core.event import Event
 from sidecar.core.evidence import Finding, finding, leaves_finding
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import Hold, Ruling, judge, judge_absent
 from sidecar.core.links import DanglingPrev, Ordered, order_by_links
-from sidecar.core.populate import InSync, LogRead, StaleLog
-from sidecar.core.ports import Clock, ExecutionLog, Populated, Unit
+from sidecar.core.populate import InSync, StaleLog
+from sidecar.core.ports import Clock, ExecutionLog, Populated, Unit, save_due
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
 from sidecar.core.verdict import RESOLVING, RETRY, Judgement, Verdict
@@ -96,7 +95,6 @@ class HoldUnit:
         for i, log in self.logs.items():
             partition = partitions.get(i) or Partition(i)
             news = settled[i].news if i in settled else News()
-            due = self._read(dues.get(i), populated.get(i), log.read, now)
             if (ruling := rulings.get(i)) is not None:
                 partition = _counted(partition, log, dues.get(i))
                 partition, kinds = recorded(partition, ruling.judgement, now)
@@ -104,8 +102,18 @@ class HoldUnit:
                 unit.put_partition(partition)
                 self._drop_pool(unit, ruling.judgement)
                 await self._project(unit, ruling.judgement, held.served.get(i, ()))
-                due = self._after(due, ruling, log.read, now)
-            self._save(unit, i, dues.get(i), due, news, partition, now)
+            done = populated.get(i)
+            due = updated(
+                dues.get(i),
+                i,
+                news,
+                now=now,
+                verdict_at=partition.verdict_at,
+                windows=self.windows,
+                asked=Asked(log.read.began_at) if done is None else done.asked(log.read),
+                ruled=_ruled(ruling),
+            )
+            save_due(unit, i, dues.get(i), due)
         matched = [i for i, ruling in rulings.items() if ruling.judgement.verdict in RESOLVING]
         held.evidence_dropped = await unit.note_findings(findings, matched)
         if epoch is not None:
@@ -198,26 +206,6 @@ class HoldUnit:
                 pooled = self.pools.pool(i)
                 held.found += sum(event.event_id not in pooled for event in new)
 
-    def _read(self, due: Due | None, done: Populated | None, read: LogRead, now: int) -> Due | None:
-        if due is None or done is None or not done.written or not isinstance(done.outcome, InSync):
-            return due
-        return populated_due(due, read_began_at=read.began_at, cleared_bar=done.cleared_bar, now=now)
-
-    def _after(self, due: Due | None, ruling: Ruling, read: LogRead, now: int) -> Due | None:
-        if due is None and ruling.judgement.verdict not in RETRY:
-            return None
-        # What is to be asked again needs an entry, whoever asked the first time.
-        due = due or Due(ruling.judgement.execution_id, due_at=now, first_seen_at=now)
-        return judged(
-            due,
-            ruling.judgement.verdict,
-            read_began_at=read.began_at,
-            now=now,
-            windows=self.windows,
-            pending_key=ruling.pending_key,
-            pending_since=ruling.pending_since,
-        )
-
     async def _project(self, unit: Unit, judgement: Judgement, served: Sequence[Event]) -> None:
         """Record a final verdict, and with a match the folded state of what was served.
 
@@ -235,25 +223,11 @@ class HoldUnit:
         if judgement.verdict not in RETRY and judgement.verdict is not Verdict.MATCH:
             self.pools.drop_pool(unit, judgement.execution_id)
 
-    def _save(
-        self,
-        unit: Unit,
-        execution_id: int,
-        before: Due | None,
-        due: Due | None,
-        news: News,
-        partition: Partition,
-        now: int,
-    ) -> None:
-        """What the pool's steps added or labelled is a new change (spec 2.12)."""
-        if news != News():
-            due = noted(
-                due, execution_id, news, now=now, verdict_at=partition.verdict_at, windows=self.windows
-            )
-        if due is None and before is not None:
-            unit.drop_due(execution_id)
-        elif due is not None and due != before:
-            unit.put_due(due)
+
+def _ruled(ruling: Ruling | None) -> Ruled | None:
+    if ruling is None:
+        return None
+    return Ruled(ruling.judgement.verdict, ruling.pending_key, ruling.pending_since)
 
 
 def _counted(partition: Partition, log: ExecutionLog, due: Due | None) -> Partition:

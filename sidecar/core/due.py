@@ -52,18 +52,87 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What one batch brought for one execution."""
+    """What one batch or one log read brought for one execution.
+
+    `question`: only a verdict can say what it came to.  `listed`: nothing is new, and yet an
+    entry has to stand.
+    """
 
     rows: int = 0
     terminal: bool = False
     reread: bool = False
     changed: bool = False
     labelled: bool = False
+    question: bool = False
+    listed: bool = False
 
     @property
     def at_once(self) -> bool:
         """Whether the next tick must judge it."""
-        return self.reread or self.changed or self.labelled or self.terminal
+        return self.reread or self.changed or self.labelled or self.terminal or self.question
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The log read behind a step: when it began, and whether rows 2 or 6-8 of spec 2.8 were written.
+
+    `cleared_bar`: that populate cleared a label or a revocation.
+    """
+
+    began_at: int
+    synced: bool = False
+    cleared_bar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """A verdict, and the open question behind a pending one with the time it was first seen."""
+
+    verdict: Verdict
+    pending_key: str | None = None
+    pending_since: int | None = None
+
+
+def updated(
+    due: Due | None,
+    execution_id: int,
+    news: News,
+    *,
+    now: int,
+    verdict_at: int | None,
+    windows: Windows,
+    asked: Asked | None = None,
+    ruled: Ruled | None = None,
+) -> Due | None:
+    """The entry after everything that one transaction brought; None: there is none.
+
+    In this order: what the log read has answered, the verdict on it, what is new besides.  So
+    what came while the log was read outlives the verdict.
+
+    Args:
+        due: The entry as it stands, None for none.
+        asked: The log read of this transaction that was populated from.
+        ruled: The verdict of this transaction; `asked` is the read behind it.
+        verdict_at: When the execution was last judged, this verdict included; None for never.
+
+    Source: spec 2.12.
+    """
+    if due is not None and asked is not None and asked.synced:
+        due = populated(due, read_began_at=asked.began_at, cleared_bar=asked.cleared_bar, now=now)
+    if asked is not None and ruled is not None and (due is not None or ruled.verdict in RETRY):
+        due = judged(
+            # What is to be asked again needs an entry, whoever asked the first time.
+            due or Due(execution_id, due_at=now, first_seen_at=now),
+            ruled.verdict,
+            read_began_at=asked.began_at,
+            now=now,
+            windows=windows,
+            pending_key=ruled.pending_key,
+            pending_since=ruled.pending_since,
+        )
+    if news == News():
+        return due
+    return noted(due, execution_id, news, now=now, verdict_at=verdict_at, windows=windows)
 
 
 def noted(

@@ -1,6 +1,6 @@
 """The two sides of the line as feed and comparator see them: the log and the chain store.
 
-Descriptions only.  `source` and `store` implement them; `app` puts them together.
+Descriptions.  `source` and `store` implement them; `app` puts them together.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
-from sidecar.core.due import Due
+from sidecar.core.due import Asked, Due
 from sidecar.core.event import Event
 from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor, TailRow
 from sidecar.core.links import LinkOrder
-from sidecar.core.populate import LogRead, Outcome
+from sidecar.core.populate import InSync, LogRead, Outcome
 from sidecar.core.sums import StoredSums, Sums
 
 T = TypeVar("T")
@@ -133,6 +133,15 @@ class Populated:
     cleared_bar: bool
     unstored: frozenset[int] = frozenset()
 
+    @property
+    def synced(self) -> bool:
+        """Whether rows 2 or 6-8 of spec 2.8 were written."""
+        return self.written and isinstance(self.outcome, InSync)
+
+    def asked(self, read: LogRead) -> Asked:
+        """What this populate, from `read`, means to the execution's entry."""
+        return Asked(read.began_at, synced=self.synced, cleared_bar=self.cleared_bar)
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -218,6 +227,14 @@ class Unit(Protocol):
     async def epochs(self) -> tuple[EpochSpan, ...]:
         """All epochs seen, oldest first."""
         ...
+
+
+def save_due(unit: Unit, execution_id: int, before: Due | None, after: Due | None) -> None:
+    """Write what became of an entry, if anything did."""
+    if after is None and before is not None:
+        unit.drop_due(execution_id)
+    elif after is not None and after != before:
+        unit.put_due(after)
 
 
 class Store(StoredKeys, Protocol):

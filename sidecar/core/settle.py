@@ -15,7 +15,7 @@ from sidecar.core.due import News
 from sidecar.core.horizon import TailRow
 from sidecar.core.intake import Advance, Pool, admit, advance, extended
 from sidecar.core.links import ABSORBING_LABELS
-from sidecar.core.populate import InSync, Refused
+from sidecar.core.populate import Refused
 from sidecar.core.ports import Populated
 
 
@@ -72,7 +72,7 @@ class Settled:
 
 def settle(arrival: Arrival, *, epoch: str | None, now: int, limits: Limits) -> Settled:
     """Decide steps 1 to 4 of spec 2.12 for one execution.  Nothing is kept between calls."""
-    synced = arrival.populated is not None and _synced(arrival.populated)
+    synced = arrival.populated is not None and arrival.populated.synced
     admitted = admit(arrival.partition, arrival.rows, arrival.stored)
     fresh = arrival.rows if arrival.populated is not None else admitted.fresh
     partition = _confirmed(arrival.partition, admitted.confirmed_head)
@@ -146,10 +146,6 @@ def _in_no_pool(arrival: Arrival, after: Partition, dropped: int, shown: int, *,
     if synced and (came_at is None or began_at is None or began_at >= came_at):
         before = 0
     return max(before + dropped, shown)
-
-
-def _synced(populated: Populated) -> bool:
-    return populated.written and isinstance(populated.outcome, InSync)
 
 
 def _refusal_label(populated: Populated | None) -> str | None:

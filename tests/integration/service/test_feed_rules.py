@@ -478,7 +478,7 @@ async def test_pruned_before_it_was_stored_is_not_empty_and_waits_for_nothing(li
 async def test_the_cursor_moves_with_the_last_part_of_a_batch(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.feed.FIRST_SIGHTS_MAX", 1)
+    monkeypatch.setattr("sidecar.feed.feed.FIRST_SIGHTS_MAX", 1)
     here = await line()
     batch = here.batch(*here.commit(ev(1), ev(1, execution_id=E + 1)), gone=(E + 2,))
 
@@ -660,7 +660,7 @@ async def test_without_a_comparator_a_log_is_not_read_again_at_every_poll(line: 
 async def test_without_a_comparator_logs_that_stay_refused_do_not_starve_the_others(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.feed.FIRST_SIGHTS_MAX", 2)
+    monkeypatch.setattr("sidecar.feed.feed.FIRST_SIGHTS_MAX", 2)
     here = await line(comparing=False, windows=Windows(settle=0))
     for n in range(4):
         await here.write(ev(1, execution_id=E + n), ev(3, 2, execution_id=E + n))

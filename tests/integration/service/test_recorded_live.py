@@ -49,7 +49,7 @@ class Waiting:
             self.times += any(row.event.event_id in settled.pool for row in settled.fresh)
             return settled
 
-        monkeypatch.setattr("sidecar.feed.settle", counting)
+        monkeypatch.setattr("sidecar.feed.feed.settle", counting)
 
 
 def _settings(recording: Recording, speed: float) -> dict[str, Any]:

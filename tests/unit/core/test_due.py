@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from sidecar.core.due import RETRY_PAUSE_MAX, SECOND, Due, News, Windows, judged, noted, populated
+from sidecar.core.due import (
+    RETRY_PAUSE_MAX,
+    SECOND,
+    Asked,
+    Due,
+    News,
+    Ruled,
+    Windows,
+    judged,
+    noted,
+    populated,
+    updated,
+)
 from sidecar.core.verdict import NOT_ELIGIBLE, PENDING, RETRY, Verdict
 from tests.unit.core.build import E
 
@@ -277,3 +290,47 @@ def test_retry_verdicts_are_those_of_the_spec() -> None:
 
 def test_verdicts_outside_the_denominator_are_those_of_the_spec() -> None:
     assert {*PENDING, "log_pruned", "empty"} == NOT_ELIGIBLE
+
+
+# -- one transaction
+
+
+NOTHING = News()
+
+
+def step(due: Due | None, news: News = NOTHING, **more: Any) -> Due | None:
+    return updated(due, E, news, **({"now": 1_010, "verdict_at": None, "windows": W} | more))
+
+
+READ = Asked(1_000)
+
+
+def test_a_step_without_news_or_verdict_changes_nothing() -> None:
+    assert step(None) is None
+    due = Due(E, due_at=5, reread=1)
+    assert step(due) == due
+    assert step(due, asked=READ) == due
+
+
+def test_a_synced_read_answers_before_the_verdict() -> None:
+    due = Due(E, due_at=5, reread=900)
+    assert step(due, asked=Asked(1_000, synced=True), ruled=Ruled(Verdict.MATCH)) is None
+    assert kept(step(due, asked=Asked(800, synced=True), ruled=Ruled(Verdict.MATCH))).reread == 900
+
+
+def test_what_is_new_outlives_the_verdict() -> None:
+    after = kept(step(Due(E, due_at=5), News(labelled=True), asked=READ, ruled=Ruled(Verdict.MATCH)))
+    assert (after.labelled, after.due_at) == (1_010, 1_010)
+
+
+def test_a_verdict_to_be_tried_again_makes_an_entry_and_a_final_one_none() -> None:
+    after = kept(step(None, asked=READ, ruled=Ruled(Verdict.PENDING_VISIBILITY, "dangling", 990)))
+    assert (after.first_seen_at, after.tries, after.pending_since) == (1_010, 1, 990)
+    assert step(None, asked=READ, ruled=Ruled(Verdict.MATCH)) is None
+
+
+def test_a_question_is_due_at_once_and_a_listed_execution_as_always() -> None:
+    waiting = Due(E, due_at=5_000)
+    assert kept(step(waiting, News(question=True))).due_at == 1_010
+    assert step(waiting, News(listed=True)) == waiting
+    assert step(None, News(listed=True), verdict_at=1_000) == Due(E, due_at=1_120, first_seen_at=1_010)

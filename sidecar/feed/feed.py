@@ -2,53 +2,27 @@
 
 A batch's rows, their coverage, the held work and the lane's horizon commit together, so a
 crash anywhere re-reads, never loses and never invents authority.  What a row comes to is
-decided in `core.settle`; this file brings the pieces together and keeps the pool.
-
-The pool lives in memory and is changed only after the commit that counted it, before the
-next transaction begins.  Source: spec 2.12.
+decided in `core.settle`; this file brings the pieces together.  Source: spec 2.12.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from sidecar.core.authority import Partition, StoredEvent
-from sidecar.core.due import Due, News, Windows, noted
-from sidecar.core.due import populated as populated_due
+from sidecar.core.due import Due, News, Windows, updated
 from sidecar.core.horizon import TailRow
 from sidecar.core.populate import Diverged, InSync, StaleLog
-from sidecar.core.ports import Batch, BoundedReader, ExecutionLog, Key, Populated, Store, Unit
+from sidecar.core.ports import Batch, BoundedReader, ExecutionLog, Key, Populated, Store, Unit, save_due
 from sidecar.core.settle import Arrival, Limits, Settled, settle
+from sidecar.feed.pool import HeldBack, Version, still_in_log, version
+from sidecar.feed.report import FeedReport
 
 FIRST_SIGHTS_MAX = 256
 """Executions whose whole log one transaction may read: bounds memory, not correctness."""
-
-Version = tuple[int, str]
-"""The raw xmin of a row and the epoch it was seen in: after a crash an xmin is used again."""
-
-REFUSED_KEYS_MAX = 65_536
-"""Row versions remembered that were delivered and found no place: bounds memory only."""
-
-
-@dataclass(slots=True)
-class FeedReport:
-    """What one batch came to.  `lags`: seconds from ingest_time to stored, Postgres's clock."""
-
-    lane: str
-    rows: int = 0
-    ways: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    lags: list[float] = field(default_factory=list)
-
-    def add(self, other: FeedReport) -> None:
-        self.rows += other.rows
-        self.ways += other.ways
-        self.outcomes += other.outcomes
-        self.lags += other.lags
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +51,7 @@ class Feed:
         self.windows = windows
         self.limits = limits
         self.comparing = comparing
-        self._pools: dict[int, dict[int, TailRow]] = {}
-        self._pooled_rows = 0
-        self._refused: dict[Key, Version] = {}
+        self._held_back = HeldBack()
         self._asked: dict[int, int] = {}
         self._one_batch = asyncio.Lock()
 
@@ -122,22 +94,13 @@ class Feed:
 
     def _parts(self, batch: Batch) -> Iterator[_Part]:
         groups: dict[int, list[TailRow]] = {}
-        for row in filter(self._is_new, batch.rows):
-            groups.setdefault(row.event.execution_id, []).append(row)
+        for row in batch.rows:
+            if not self._held_back.knows(row):
+                groups.setdefault(row.event.execution_id, []).append(row)
         executions = iter(groups)
         yield _Part(_some(groups, islice(executions, FIRST_SIGHTS_MAX)), batch.logs)
         while rows := _some(groups, islice(executions, FIRST_SIGHTS_MAX)):
             yield _Part(rows, ())
-
-    def _is_new(self, row: TailRow) -> bool:
-        """Whether this version of the row was not delivered before by another lane.
-
-        Each lane hands a row over once; one that is not stored would count once a lane.
-        """
-        key = (row.event.execution_id, row.event.event_id)
-        pooled = self._pools.get(key[0], {}).get(key[1])
-        known = self._refused.get(key) if pooled is None else _version(pooled)
-        return known != _version(row)
 
     async def _unread(self, part: _Part) -> list[int]:
         """Log reads that must be taken before the transaction opens (spec 2.12 steps 5, 6)."""
@@ -169,7 +132,7 @@ class Feed:
             return True
         if partition.head_seq > 0 or partition.label is not None or partition.revoked_at is not None:
             return False
-        named = {row.event.prev_event_id for row in self._pools.get(execution_id, {}).values()}
+        named = {row.event.prev_event_id for row in self._held_back.of(execution_id).values()}
         return any(row.event.prev_event_id is None or row.event.event_id in named for row in rows)
 
     async def settle(
@@ -193,12 +156,12 @@ class Feed:
         """
         executions = [*rows, *(i for i in logs if i not in rows)]
         partitions = await unit.partitions(executions)
-        pools = {i: _still_in_log(self._pools.get(i, {}), logs.get(i)) for i in executions}
+        pools = {i: still_in_log(self._held_back.of(i), logs.get(i)) for i in executions}
         stored = await self._stored(unit, executions, rows, pools)
         active = [i for i in executions if i in rows or pools[i]]
         counts = await unit.row_counts(active) if active else {}
         dues = await unit.due(active) if active else {}
-        room = self.limits.pool_total - self._pooled_rows
+        room = self.limits.pool_total - self._held_back.rows
         settled: dict[int, Settled] = {}
         refused: dict[Key, Version] = {}
         for i in executions:
@@ -222,7 +185,8 @@ class Feed:
             unit.put_partition(result.partition)
             settled[i] = result
             refused |= _without_place(arrival, result)
-        unit.on_commit(lambda: self._keep({i: dict(result.pool) for i, result in settled.items()}, refused))
+        left = {i: result.pool for i, result in settled.items()}
+        unit.on_commit(lambda: self._held_back.keep(left, refused))
         return settled
 
     async def _stored(
@@ -245,23 +209,13 @@ class Feed:
 
     def drop_pool(self, unit: Unit, execution_id: int) -> None:
         """Forget the pooled rows of one execution when `unit` commits; `held` is the caller's."""
-        pool = self._pools.get(execution_id, {})
-        refused = {(execution_id, event_id): _version(row) for event_id, row in pool.items()}
-        unit.on_commit(lambda: self._keep({execution_id: {}}, refused))
-
-    def _keep(self, pools: Mapping[int, dict[int, TailRow]], refused: Mapping[Key, Version]) -> None:
-        for i, pool in pools.items():
-            before = self._pools.pop(i, {})
-            if pool:
-                self._pools[i] = pool
-            self._pooled_rows += len(pool) - len(before)
-        self._refused |= refused
-        for key in tuple(islice(self._refused, max(0, len(self._refused) - REFUSED_KEYS_MAX))):
-            del self._refused[key]
+        dropped = self._held_back.of(execution_id)
+        refused = {(execution_id, event_id): version(row) for event_id, row in dropped.items()}
+        unit.on_commit(lambda: self._held_back.keep({execution_id: {}}, refused))
 
     def pool(self, execution_id: int) -> Mapping[int, TailRow]:
         """The delivered, unstored rows of one execution by event id; valid inside a unit."""
-        return self._pools.get(execution_id, {})
+        return self._held_back.of(execution_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,17 +256,19 @@ class _Write:
         gone = set(self.batch.gone) if self.last else set()
         dues = await unit.due([*settled, *(gone - settled.keys())])
         for i in (*settled, *(gone - settled.keys())):
-            before = self._reread_done(dues.get(i), i, populated.get(i))
-            result = settled.get(i)
-            news = self._news(i, result, populated.get(i), gone=i in gone)
-            at_once = i in gone or self._open_question(i, populated.get(i))
-            after = before
-            if news != News() or at_once or self._catch_up_needs_entry(i, populated.get(i)):
-                verdict_at = None if result is None else result.partition.verdict_at
-                after = noted(before, i, news, now=self.now, verdict_at=verdict_at, windows=self.feed.windows)
-                if at_once:
-                    after = replace(after, due_at=min(after.due_at, self.now))
-            self._save(unit, i, dues.get(i), after, result)
+            result, done = settled.get(i), populated.get(i)
+            after = updated(
+                dues.get(i),
+                i,
+                self._news(i, result, done, gone=i in gone),
+                now=self.now,
+                verdict_at=None if result is None else result.partition.verdict_at,
+                windows=self.feed.windows,
+                asked=None if done is None else done.asked(self.logs[i].read),
+            )
+            if after is not None and not self.feed.comparing:
+                after = self._without_comparator(i, after, result)
+            save_due(unit, i, dues.get(i), after)
 
     def _news(
         self, execution_id: int, result: Settled | None, populated: Populated | None, *, gone: bool
@@ -323,7 +279,12 @@ class _Write:
         read that was cut are flags; a log that has fewer rows counts as one.
         """
         news = News() if result is None else result.news
-        news = replace(news, rows=news.rows + (0 if result is None else result.shown))
+        news = replace(
+            news,
+            rows=news.rows + (0 if result is None else result.shown),
+            question=gone or self._open_question(execution_id, populated),
+            listed=self._catch_up_needs_entry(execution_id, populated),
+        )
         if populated is not None and isinstance(populated.outcome, Diverged):
             return replace(news, changed=True)
         if populated is None and execution_id in self.logs:
@@ -331,28 +292,12 @@ class _Write:
         stale = populated is not None and isinstance(populated.outcome, StaleLog)
         return replace(news, rows=max(1, news.rows)) if gone or stale else news
 
-    def _save(
-        self, unit: Unit, execution_id: int, before: Due | None, after: Due | None, result: Settled | None
-    ) -> None:
-        if after is not None and not self.feed.comparing:
-            after = self._without_comparator(execution_id, after, result)
-        if after is None and before is not None:
-            unit.drop_due(execution_id)
-        elif after is not None and after != before:
-            unit.put_due(after)
-
     def _without_comparator(self, execution_id: int, due: Due, result: Settled | None) -> Due | None:
         """The entry if something is not stored; behind the others once its log was read."""
         if not _unstored(due, result):
             return None
         asked = execution_id in self.logs
         return replace(due, due_at=self.now + self.feed.windows.settle) if asked else due
-
-    def _reread_done(self, due: Due | None, execution_id: int, populated: Populated | None) -> Due | None:
-        if due is None or populated is None or not is_synced(populated):
-            return due
-        began = self.logs[execution_id].read.began_at
-        return populated_due(due, read_began_at=began, cleared_bar=populated.cleared_bar, now=self.now)
 
     def _open_question(self, execution_id: int, populated: Populated | None) -> bool:
         """Whether only the comparator can say what this populate came to."""
@@ -365,7 +310,7 @@ class _Write:
         log = self.logs.get(execution_id)
         if log is None:
             return False
-        if populated is None or not is_synced(populated):
+        if populated is None or not populated.synced:
             return True
         young = log.newest_at is None or log.newest_at >= self.batch.server_now - self.feed.windows.lookback
         return young and isinstance(populated.outcome, InSync) and populated.outcome.appended > 0
@@ -392,15 +337,10 @@ class _Write:
         return report
 
 
-def is_synced(populated: Populated) -> bool:
-    """Whether rows 2 or 6-8 of spec 2.8 were written."""
-    return populated.written and isinstance(populated.outcome, InSync)
-
-
 def _still_reread(due: Due | None, log: ExecutionLog | None, populated: Populated | None) -> bool:
     if due is None or due.reread is None:
         return False
-    cleared = populated is not None and is_synced(populated) and log is not None
+    cleared = populated is not None and populated.synced and log is not None
     return not (cleared and log is not None and log.read.began_at > due.reread)
 
 
@@ -409,31 +349,15 @@ def _unstored(due: Due, result: Settled | None) -> bool:
     return held or due.reread is not None or due.changed is not None
 
 
-def _still_in_log(pool: Mapping[int, TailRow], log: ExecutionLog | None) -> Mapping[int, TailRow]:
-    """The pool without rows that a later complete log read lacks.
-
-    A crash of the server or somebody's DELETE took them: waiting for them would never end.
-    """
-    if not pool or log is None or log.events is None:
-        return pool
-    present = {event.event_id for event in log.events}
-    began = log.read.began_at
-    return {key: row for key, row in pool.items() if key in present or row.seen_at >= began}
-
-
 def _length(log: ExecutionLog, limits: Limits) -> int:
     return limits.read if log.events is None else len(log.events)
-
-
-def _version(row: TailRow) -> Version:
-    return row.xmin, row.epoch
 
 
 def _without_place(arrival: Arrival, result: Settled) -> dict[Key, Version]:
     """Row versions that are neither stored nor pooled."""
     placed = {*result.pool, *arrival.stored, *(row.event.event_id for row in result.run)}
     return {
-        (row.event.execution_id, row.event.event_id): _version(row)
+        (row.event.execution_id, row.event.event_id): version(row)
         for row in (*arrival.rows, *arrival.pool.values())
         if row.event.event_id not in placed
     }

@@ -1,0 +1,6 @@
+"""Tail batches into the chain store.  `feed.feed` says how; source: spec 2.12."""
+
+from sidecar.feed.feed import Feed
+from sidecar.feed.report import FeedReport
+
+__all__ = ["Feed", "FeedReport"]

@@ -25,10 +25,12 @@ from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from sidecar.board import Board
+from sidecar.certified import Certified
 from sidecar.comparator.findings import Verification
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.verify import Logs, against_store, against_temporary, by_sums, read_whole, verify
 from sidecar.console import progress, show_backfill, show_verification
+from sidecar.core.due import SECOND
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.ports import Batch
 from sidecar.core.settle import Limits
@@ -213,12 +215,22 @@ async def assembled(settings: Settings, store: ChainStore, instruments: Instrume
 async def _line(
     settings: Settings, store: ChainStore, source: LogSource, instruments: Instruments, board: Board
 ) -> Line:
-    feed = _feed(settings, store, source.reader(store.clock))
+    certified = Certified(
+        store.clock, on=settings.cert is Reading.ON, live_window=round(settings.live_window_s * SECOND)
+    )
+    feed = _feed(settings, store, source.reader(store.clock), certified)
     comparator = None
     if settings.compare is Reading.ON:
-        comparator = Comparator(store, source.reader(store.clock), feed, settings.windows, projecting=True)
+        comparator = Comparator(
+            store,
+            source.reader(store.clock),
+            feed,
+            settings.windows,
+            projecting=True,
+            certified=certified,
+        )
     await store.flag_held()
-    gauges = await Gauges(store, settings, instruments).begun()
+    gauges = await Gauges(store, settings, instruments, certified=certified).begun()
     sampler = Sampler(source.roots(settings.invariant_window_hours), instruments)
     line = Line(
         source.lanes(store, store.clock),
@@ -236,13 +248,16 @@ async def _line(
     return line
 
 
-def _feed(settings: Settings, store: ChainStore, log: PostgresLog) -> Feed:
+def _feed(
+    settings: Settings, store: ChainStore, log: PostgresLog, certified: Certified | None = None
+) -> Feed:
     return Feed(
         store,
         log,
         windows=settings.windows,
         limits=Limits(settings.read_limit, settings.held_rows, settings.held_rows_total),
         comparing=settings.compare is Reading.ON,
+        certified=certified,
     )
 
 

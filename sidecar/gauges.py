@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from sidecar.certified import Certified
 from sidecar.core.acceptance import Controls, Floors
 from sidecar.core.coverage import Coverage
 from sidecar.core.due import SECOND
@@ -33,6 +34,7 @@ class Gauges:
 
     Args:
         controls: The totals of the self-controls.
+        certified: Whose decisions are shown; None: nobody's.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class Gauges:
         instruments: Instruments,
         *,
         controls: Callable[[], Controls] = Controls,
+        certified: Certified | None = None,
     ) -> None:
         self._store = store
+        self._certified = certified
         self._metrics = instruments.metrics
         self._health = instruments.health
         self._wal = WalWatch(instruments.log)
@@ -95,6 +99,8 @@ class Gauges:
         metrics.oldest(pending_seconds=found.pending_s, dangling_seconds=found.dangling_s)
         metrics.store_size(used=found.size.used, free=found.size.free, wal=found.size.wal)
         self._wal.saw(found.size.wal)
+        if self._certified is not None:
+            metrics.certified(self._certified.take(), tracked=self._certified.tracked)
         if found.observation.elapsed - self._saved >= SAVE_EVERY:
             await save(self._store, found.observation)
             self._saved = found.observation.elapsed

@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import TickReport
+from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS
 from sidecar.core.ports import Batch, Lane
 from sidecar.core.verdict import NOT_ELIGIBLE, RETRY, Verdict
 from sidecar.errors import Forked, SourceError, SourceReplaced, StoreBusy, StoreError, StoreFull
@@ -280,8 +281,12 @@ class Line:
 
     async def _judge(self) -> None:
         await self.first_poll.wait()
+        before: float | None = None
         while self._comparator is not None:
             began = time.monotonic()
+            if before is not None:
+                self._metrics.revalidation_window(MAX_CONSECUTIVE_SKIPS * (began - before))
+            before = began
             report = await self._comparator.tick()
             self._judged(report)
             self._metrics.tick(time.monotonic() - began, at=time.time())

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from sidecar.certified import Certified
 from sidecar.comparator.record import recorded
 from sidecar.comparator.report import Held, Judged
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
@@ -28,7 +29,6 @@ from sidecar.core.ports import Clock, ExecutionLog, Populated, Unit, save_due
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
 from sidecar.core.verdict import RESOLVING, RETRY, Judgement, Verdict
-from sidecar.core.workflow import Fold
 
 
 class Pools(Protocol):
@@ -60,6 +60,7 @@ class HoldUnit:
     """
 
     pools: Pools
+    certified: Certified
     windows: Windows
     clock: Clock
     logs: Mapping[int, ExecutionLog]
@@ -71,7 +72,7 @@ class HoldUnit:
         held = Held()
         resolved = await self._resolved(unit)
         readable = {i: log for i, log in self.logs.items() if log.events is not None and i not in resolved}
-        populated = await unit.populate(list(readable.values()))
+        populated = await self.certified.populate(unit, list(readable.values()), lane="comparator")
         if self.entries is None:
             held.questions = {i: done.absent for i, done in populated.items() if done.absent}
 
@@ -101,7 +102,7 @@ class HoldUnit:
                 held.judged.append(Judged(ruling.judgement, kinds))
                 unit.put_partition(partition)
                 self._drop_pool(unit, ruling.judgement)
-                await self._project(unit, ruling.judgement, held.served.get(i, ()))
+                await self._project(unit, ruling.judgement, held.states.get(i, ""))
             done = populated.get(i)
             due = updated(
                 dues.get(i),
@@ -172,7 +173,7 @@ class HoldUnit:
                 comparison = compare(guarded.events, done.order.events)
                 held.compared += len(guarded.events)
                 if self.projecting and comparison.holds:
-                    held.served[log.execution_id] = guarded.events
+                    held.states[log.execution_id] = self._state(unit, done, due, guarded.events)
         hold = Hold(
             populated=done,
             guarded=guarded,
@@ -206,16 +207,22 @@ class HoldUnit:
                 pooled = self.pools.pool(i)
                 held.found += sum(event.event_id not in pooled for event in new)
 
-    async def _project(self, unit: Unit, judgement: Judgement, served: Sequence[Event]) -> None:
+    def _state(self, unit: Unit, done: Populated, due: Due | None, served: Sequence[Event]) -> str:
+        """The folded state as D3 keeps it; empty where an event of it could not be read.
+
+        Here and not with the verdict: the roller must not yet have seen what the pool's steps add.
+        """
+        answer = self.certified.state_of(unit, done, due, served)
+        return "" if answer.state is None or answer.unreadable else canonical_json(answer.state)
+
+    async def _project(self, unit: Unit, judgement: Judgement, state: str) -> None:
         """Record a final verdict, and with a match the folded state of what was served.
 
         No state beside another verdict: a state that nobody may be served is none.
         """
         if not self.projecting or judgement.verdict in RETRY:
             return
-        fold = Fold(served) if judgement.verdict is Verdict.MATCH else Fold()
-        readable = fold.state is not None and not fold.unreadable
-        data = canonical_json(fold.state) if fold.state is not None and readable else ""
+        data = state if judgement.verdict is Verdict.MATCH else ""
         await unit.record_state(judgement.execution_id, judgement.verdict.value, data)
 
     def _drop_pool(self, unit: Unit, judgement: Judgement) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sidecar.certified import Certified
 from sidecar.comparator.failed import FailedRead
 from sidecar.comparator.hold import HoldUnit, Pools, by_execution
 from sidecar.comparator.report import TickReport
@@ -27,16 +28,25 @@ class Comparator:
 
     Args:
         projecting: Final verdicts and folded states go to D3 (not in a one-shot verification).
+        certified: Observes what is stored; None: nobody does.
     """
 
     def __init__(
-        self, store: Store, reader: LogReader, pools: Pools, windows: Windows, *, projecting: bool = False
+        self,
+        store: Store,
+        reader: LogReader,
+        pools: Pools,
+        windows: Windows,
+        *,
+        projecting: bool = False,
+        certified: Certified | None = None,
     ) -> None:
         self._store = store
         self._reader = reader
         self._pools = pools
         self._windows = windows
         self._projecting = projecting
+        self._certified = certified or Certified(store.clock, on=False)
 
     async def tick(self) -> TickReport:
         """Judge everything that is due now, each execution at most once.
@@ -81,7 +91,8 @@ class Comparator:
         self, logs: Sequence[ExecutionLog], entries: Mapping[int, tuple[StoredEvent, ...]] | None = None
     ) -> HoldUnit:
         clock, projecting = self._store.clock, self._projecting
-        return HoldUnit(self._pools, self._windows, clock, by_execution(logs), entries, projecting=projecting)
+        certified, by_id = self._certified, by_execution(logs)
+        return HoldUnit(self._pools, certified, self._windows, clock, by_id, entries, projecting=projecting)
 
     async def _ask_again(self, questions: dict[int, tuple[StoredEvent, ...]], report: TickReport) -> None:
         logs = await self._read(list(questions), report)

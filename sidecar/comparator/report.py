@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from sidecar.core.authority import StoredEvent
-from sidecar.core.event import Event
 from sidecar.core.verdict import Judgement, Kind
 
 
@@ -23,13 +22,13 @@ class Held:
     """What one hold came to.
 
     `questions`: executions with stored rows that the log read lacked; they have no verdict
-    yet (spec 3.4).  `found`: rows that no lane had delivered.  `served`: chains that held
-    every axis, kept until their state is recorded.  `evidence_dropped`: pieces that had to go.
+    yet (spec 3.4).  `found`: rows that no lane had delivered.  `states`: of the
+    executions that held every axis, as D3 keeps them.  `evidence_dropped`: pieces that had to go.
     """
 
     judged: list[Judged] = field(default_factory=list)
     questions: dict[int, tuple[StoredEvent, ...]] = field(default_factory=dict)
-    served: dict[int, tuple[Event, ...]] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
     authority: Counter[str] = field(default_factory=Counter)
     found: int = 0

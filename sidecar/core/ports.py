@@ -48,6 +48,8 @@ class Batch:
     `cursor`: the lane's new cursor; None while more batches of the same snapshot follow.
     `dropped_lanes`: keys of lanes whose partition left the tree.
     `server_now`: Postgres's clock, microseconds since 1970 UTC.
+    `began_at`: the store's clock before the poll's statement was sent; None where the poll may
+    have left out rows that are stored.
     """
 
     lane: str
@@ -59,6 +61,7 @@ class Batch:
     gone: tuple[int, ...] = ()
     cursor: Cursor | None = None
     dropped_lanes: tuple[str, ...] = ()
+    began_at: int | None = None
 
 
 class Clock(Protocol):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from sidecar.certified import Certified
 from sidecar.core.authority import Partition, StoredEvent
 from sidecar.core.due import Due, News, Windows, updated
 from sidecar.core.horizon import TailRow
@@ -41,11 +42,20 @@ class Feed:
         reader: Complete log reads, for executions seen for the first time.
         comparing: A comparator works off the due list.  Without one the feed reads the logs
             of flagged executions itself and keeps entries only for what is not stored.
+        certified: Observes what is stored; None: nobody does.
     """
 
     def __init__(
-        self, store: Store, reader: BoundedReader, *, windows: Windows, limits: Limits, comparing: bool
+        self,
+        store: Store,
+        reader: BoundedReader,
+        *,
+        windows: Windows,
+        limits: Limits,
+        comparing: bool,
+        certified: Certified | None = None,
     ) -> None:
+        self.certified = certified or Certified(store.clock, on=False)
         self._store = store
         self._reader = reader
         self.windows = windows
@@ -144,6 +154,7 @@ class Feed:
         *,
         epoch: str | None,
         now: int,
+        lane: str = "comparator",
     ) -> dict[int, Settled]:
         """Steps 1 to 4 of spec 2.12 for every execution with rows or a populate in this unit.
 
@@ -153,6 +164,7 @@ class Feed:
         Args:
             logs: The log reads behind `populated`, and truncated ones.
             epoch: Of the poll or log read at hand; None: nothing can be extended.
+            lane: Whose batch it is.
         """
         executions = [*rows, *(i for i in logs if i not in rows)]
         partitions = await unit.partitions(executions)
@@ -181,7 +193,8 @@ class Feed:
             )
             result = settle(arrival, epoch=epoch, now=now, limits=self.limits)
             room -= len(result.pool) - len(pools[i])
-            unit.append(_placed(arrival.partition, result.run))
+            placed = _placed(arrival.partition, result.run)
+            self.certified.append(unit, result.partition, placed, lane=lane)
             unit.put_partition(result.partition)
             settled[i] = result
             refused |= _without_place(arrival, result)
@@ -230,9 +243,11 @@ class _Write:
     now: int
 
     async def __call__(self, unit: Unit) -> FeedReport:
-        populated = await unit.populate([log for log in self.logs.values() if log.events is not None])
-        settled = await self.feed.settle(
-            unit, self.part.rows, self.logs, populated, epoch=self.batch.epoch, now=self.now
+        feed, lane = self.feed, self.batch.lane
+        logs = [log for log in self.logs.values() if log.events is not None]
+        populated = await feed.certified.populate(unit, logs, lane=lane)
+        settled = await feed.settle(
+            unit, self.part.rows, self.logs, populated, epoch=self.batch.epoch, now=self.now, lane=lane
         )
         await self._note(unit, settled, populated)
         await unit.see_epoch(self.batch.epoch, self._first_seen_at())
@@ -240,8 +255,9 @@ class _Write:
         if self.last:
             if self.batch.cursor is not None:
                 unit.put_cursor(self.batch.cursor)
-            for lane in self.batch.dropped_lanes:
-                unit.drop_cursor(lane)
+            for dropped in self.batch.dropped_lanes:
+                unit.drop_cursor(dropped)
+            feed.certified.emitted(unit, self.batch, lambda i, event_id: event_id in feed.pool(i))
         return self._report(settled, populated)
 
     def _first_seen_at(self) -> int:

@@ -103,7 +103,8 @@ Range = Window | Intervals
 class Piece:
     """Some rows of a poll.  `last`: nothing follows, and `seen` is what to remember.
 
-    `anchor`: None for all pieces but the last.
+    `anchor`: None for all pieces but the last.  `began_at`: the store's clock before the
+    statement was sent.
     """
 
     facts: Facts
@@ -111,6 +112,7 @@ class Piece:
     rows: tuple[TailRow, ...]
     last: bool
     seen: Seen = field(default_factory=dict)
+    began_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class Poller:
             SourceError: the poll failed; the pieces yielded so far stand.
         """
         taken, size = _Taken(request), PieceSize()
+        began_at = self._clock.now()
         async with self._session.transaction(request.timeout_s) as transaction:
             portal = await transaction.cursor(*self._statement(request))
             count = _FETCH_KEYS if request.unknown is not None else size.rows
@@ -173,7 +176,7 @@ class Poller:
                 count = _FETCH_KEYS if request.unknown is not None else size.rows
                 fetched = rows = await portal.fetch(count)
         anchor = await read_anchor(self._session, facts)
-        yield Piece(facts, anchor, taken.cut(facts, anchor), last=True, seen=taken.seen)
+        yield Piece(facts, anchor, taken.cut(facts, anchor), True, taken.seen, began_at)
 
     def _statement(self, request: Request) -> tuple[Any, ...]:
         sql = poll_sql(

@@ -103,7 +103,7 @@ class WindowLane:
             async with aclosing(self._polled(cursor, seen)) as pieces:
                 async for piece in pieces:
                     polled_s += now() - mark
-                    batch = self._batch(piece, cursor)
+                    batch = self._batch(piece, cursor, all_shown=len(seen) < SEEN_MAX)
                     yield batch
                     mark = now()
                     if piece.last:
@@ -139,7 +139,7 @@ class WindowLane:
         polled_at = cursor.polled_at if cursor is not None else None
         return Request(self._window, polled_at, horizon, seen, unknown)
 
-    def _batch(self, piece: Piece, cursor: Cursor | None) -> Batch:
+    def _batch(self, piece: Piece, cursor: Cursor | None, *, all_shown: bool) -> Batch:
         facts = piece.facts
         return Batch(
             self.name,
@@ -148,6 +148,7 @@ class WindowLane:
             facts.server_now,
             rows=piece.rows,
             cursor=left_behind(cursor, facts, lane=self.name, scope=self._scope) if piece.last else None,
+            began_at=piece.began_at if piece.last and all_shown else None,
         )
 
 

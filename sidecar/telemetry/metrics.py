@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from sidecar import __version__
 from sidecar.core.acceptance import Reason
+from sidecar.core.certificate import Decision, Tally
 from sidecar.core.coverage import UNCOVERED
 from sidecar.core.roots import OUTCOMES as INVARIANT_OUTCOMES
 from sidecar.core.verdict import EVIDENCED, Kind, Verdict
@@ -57,6 +58,7 @@ FINDERS: Final = (*LANES, "comparator")
 WAYS: Final = ("extend", "populate")
 DUE_REASONS: Final = ("reread", "changed", "label", "terminal", "retry", "rows")
 WINDOWS: Final = ("5m", "1h", "24h", "start")
+DECISIONS: Final = tuple(decision.value for decision in Decision)
 AUTHORITY_STATES: Final = ("not_populated", "authoritative")
 ACCEPTANCE_REASONS: Final = tuple(reason.value for reason in Reason)
 
@@ -81,6 +83,7 @@ class Metrics:
         self._replica_series(tuple(map(str, range(replicas))))
         self._comparator_series()
         self._coverage_series()
+        self._certificate_series()
         self._house_series()
 
     # The feed
@@ -244,6 +247,20 @@ class Metrics:
             self._invariant.labels(outcome).set(counts.get(outcome, 0))
         self._sampled_at.set(at)
 
+    # The certificates
+
+    def certified(self, tally: Tally, *, tracked: int) -> None:
+        """What the certificates did since the last call, and how many executions they track now."""
+        self._cert_observed.inc(tally.observed)
+        self._cert_divergences.inc(tally.divergences)
+        for decision, count in tally.decisions.items():
+            _child(self._cert_decisions, decision.value, DECISIONS).inc(count)
+        self._cert_tracked.set(tracked)
+
+    def revalidation_window(self, seconds: float) -> None:
+        """How long an execution that is asked for once a tick goes without a real fold."""
+        self._cert_window.set(seconds)
+
     # The house
 
     def gates(self, readings: Mapping[str, Reading], arming: Arming) -> None:
@@ -331,6 +348,17 @@ class Metrics:
             "root_invariant", "Executions of the log by their roots", outcome=INVARIANT_OUTCOMES
         )
         self._sampled_at = gauge("invariant_sampled_at_seconds", "When they were last counted; 0 = never")
+
+    def _certificate_series(self) -> None:
+        self._cert_decisions = self._counter(
+            "cert_decisions", "Certificate decisions by outcome", outcome=DECISIONS
+        )
+        self._cert_observed = self._counter("cert_observed", "Events that the certificates observed")
+        self._cert_divergences = self._counter("cert_divergences", "Events or folds that contradicted them")
+        self._cert_tracked = self._gauge("cert_tracked_executions", "Executions that are tracked")
+        self._cert_window = self._gauge(
+            "cert_revalidation_window_seconds", "16 measured ticks; 0 = not measured yet"
+        )
 
     def _house_series(self) -> None:
         self._gate = self._gauge(

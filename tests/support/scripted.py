@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from sidecar.certified import Certified
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import TickReport
 from sidecar.core.authority import GuardedRead, Partition
@@ -53,11 +54,26 @@ class Scripted:
         return cls(path, await ChainStore.open(str(path)), **options)
 
     def _compose(
-        self, *, windows: Windows = LONG, limits: Limits | None = None, comparing: bool = True
+        self,
+        *,
+        windows: Windows = LONG,
+        limits: Limits | None = None,
+        comparing: bool = True,
+        cert: bool = False,
     ) -> None:
         self.limits = limits or Limits()
-        self.feed = Feed(self.store, self, windows=windows, limits=self.limits, comparing=comparing)
-        self.comparator = Comparator(self.store, self, self.feed, windows)
+        self.certified = Certified(self.store.clock, on=cert)
+        self.feed = Feed(
+            self.store,
+            self,
+            windows=windows,
+            limits=self.limits,
+            comparing=comparing,
+            certified=self.certified,
+        )
+        self.comparator = Comparator(
+            self.store, self, self.feed, windows, projecting=cert, certified=self.certified
+        )
 
     async def restart(self, **options: Any) -> None:
         """What is in memory is gone; what is stored is not."""
@@ -98,12 +114,21 @@ class Scripted:
     # What happens
 
     def batch(self, *events: Event, lane: str = "live", **more: Any) -> Batch:
+        began_at = self.store.clock.now()
         rows = tuple(
             TailRow(event, self._xmins[event], None, self.epoch, self._xmin + 1, self.store.clock.now())
             for event in events
         )
         cursor = Cursor(lane, self._xmin, self.epoch, "scope", "tree", SERVER_NOW)
-        return Batch(lane, self.epoch, self._xmin + 1, SERVER_NOW, rows=rows, cursor=cursor, **more)
+        return Batch(
+            lane,
+            self.epoch,
+            self._xmin + 1,
+            SERVER_NOW,
+            rows=rows,
+            cursor=cursor,
+            **({"began_at": began_at} | more),
+        )
 
     async def deliver(self, *events: Event, lane: str = "live", **more: Any) -> FeedReport:
         """A lane hands rows over."""

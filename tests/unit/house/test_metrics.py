@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 
 import pytest
 from prometheus_client import generate_latest
 
 from sidecar.core import links, populate
 from sidecar.core.authority import Authoritative, NotPopulated
+from sidecar.core.certificate import Decision, Tally
 from sidecar.core.coverage import UNCOVERED
 from sidecar.core.roots import OUTCOMES as INVARIANT_OUTCOMES
 from sidecar.core.verdict import Kind, Verdict
@@ -18,6 +20,7 @@ from sidecar.settings import Arming, Reading, Settings
 from sidecar.telemetry import logs
 from sidecar.telemetry.metrics import (
     ACCEPTANCE_REASONS,
+    DECISIONS,
     DUE_REASONS,
     FINDERS,
     KINDS,
@@ -107,6 +110,9 @@ def _everything(metrics: Metrics) -> None:
     metrics.root_invariant(dict.fromkeys(INVARIANT_OUTCOMES, 1), at=2.0)
     metrics.store_size(used=1, free=2, wal=3)
     metrics.paused(True)
+    decisions = Counter(dict.fromkeys(Decision, 1))
+    metrics.certified(Tally(observed=3, decisions=decisions, divergences=1), tracked=2)
+    metrics.revalidation_window(80)
     metrics.gates(dict.fromkeys(Settings.given().gates, Reading.ON), Arming.ARMED)
 
 
@@ -119,6 +125,7 @@ def test_every_value_the_code_can_produce_is_pinned() -> None:
     assert {"in_sync", "extended"} <= set(POPULATE_OUTCOMES)
     assert set(VERDICTS) == {verdict.value for verdict in Verdict} - {"behind"}
     assert set(KINDS) == {kind.value for kind in Kind}
+    assert set(DECISIONS) == {decision.value for decision in Decision}
     metrics = Metrics()
     for authority in (NotPopulated(), Authoritative(0, 0)):
         metrics.authority(authority.label)

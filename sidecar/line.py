@@ -189,6 +189,8 @@ class Line:
         self._retention = retention
         self.lanes = lanes
         self._feed = feed
+        self.certified = feed.certified
+        """Where the state of an execution is asked for."""
         self._comparator = comparator
         self._gauges = gauges
         self._metrics = instruments.metrics

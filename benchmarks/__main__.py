@@ -25,12 +25,12 @@ import uvloop
 from rich.console import Console
 from rich.table import Table as Grid
 
-from benchmarks import catchup, chainread, growth, live
+from benchmarks import catchup, certificate, chainread, growth, live
 from benchmarks.data import filled
 from benchmarks.result import Result
 from sidecar.demo.postgres import EmbeddedPostgres
 
-ROWS = ("catch-up", "verify", "live", "read", "growth")
+ROWS = ("catch-up", "verify", "live", "read", "growth", "certificate")
 
 
 def main() -> int:
@@ -83,6 +83,10 @@ async def _results(
     if "read" in only:
         table = await filled(server, "bench_read", rows=20_000, events=100, body_bytes=600)
         yield await chainread.measure(table)
+    if "certificate" in only:
+        yield certificate.observed(chosen.turns)
+        yield certificate.decided(chosen.turns)
+        yield await certificate.skipped(chosen.turns)
     if "growth" in only:
         async for result in growth.measure(server, chosen.sizes):
             yield result

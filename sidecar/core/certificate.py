@@ -160,7 +160,7 @@ class Certificates(Generic[S]):
         tracked = self._tracked.get(execution_id)
         if tracked is None or tracked.roller is None:
             return None
-        return tracked.roller.after(staged)
+        return tracked.roller.after(staged) if staged else tracked.roller.certificate
 
     def observe(self, execution_id: int, first: int, bodies: Sequence[str], *, ended: bool = False) -> None:
         """Bodies were stored at the positions `first`, `first` + 1, … (from 1).
@@ -183,13 +183,14 @@ class Certificates(Generic[S]):
                 return
             tracked = self._track(execution_id)
             tracked.roller = Roller()
-        for position, body in enumerate(bodies, start=first):
-            if tracked.roller is None:
-                return
-            if position > tracked.roller.n + 1:
-                tracked.roller = None
-            elif position == tracked.roller.n + 1:
-                tracked.roller.absorb(body)
+        roller = tracked.roller
+        if roller is None:
+            return
+        if first > roller.n + 1:
+            tracked.roller = None
+            return
+        for body in bodies[roller.n + 1 - first :] if first <= roller.n else bodies:
+            roller.absorb(body)
 
     def decide(
         self, execution_id: int, *, now: int, held_back: bool = False, staged: Sequence[str] = ()

@@ -18,8 +18,8 @@ import pytest
 
 import sidecar.certified
 from sidecar.certified import Answer, Certified, created_at
-from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS, Decision, Roller
-from sidecar.core.digest import digest
+from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS, Decision, Roller, Tally
+from sidecar.core.digest import canonical_json, digest
 from sidecar.core.due import SECOND
 from sidecar.core.event import Event
 from sidecar.core.jsonvalue import rendered
@@ -155,7 +155,7 @@ async def test_the_comparator_takes_the_cached_state_for_its_projection(line: Li
 def rendered_state(events: Iterable[Event]) -> str:
     state = fold(events)
     assert state is not None
-    return sidecar.core.digest.canonical_json(state)
+    return canonical_json(state)
 
 
 async def test_the_comparator_s_own_populate_is_staged_for_its_decision(line: Line, folds: Folds) -> None:
@@ -456,7 +456,7 @@ async def test_r07_with_the_gate_off_nothing_is_observed_counted_or_changed(
     answers = [await ask(here) for _ in range(3)]
     assert [answer.decision for answer in answers] == [None] * 3
     assert folds.count == 3
-    assert (here.certified.take(), here.certified.tracked) == (sidecar.certified.Tally(), 0)
+    assert (here.certified.take(), here.certified.tracked) == (Tally(), 0)
     (tmp_path / "on").mkdir()
     other = await Scripted.open(tmp_path / "on", cert=True)
     await other.write(*steps(1, 2, 3))

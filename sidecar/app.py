@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -245,6 +246,7 @@ async def _line(
         retention=Retention(store, keep * DAY_US).step if (keep := settings.retain_days) else None,
     )
     board.gauges, board.line, board.sampler = gauges, line, sampler
+    board.state = partial(certified.state, store)
     return line
 
 

@@ -7,20 +7,27 @@ off, the same routes answer with what is known then.  Source: design 4, HTTP.
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 
+from sidecar.certified import Answer
 from sidecar.core.acceptance import Controls
+from sidecar.core.authority import Reason
+from sidecar.core.event import is_id
+from sidecar.core.jsonvalue import rendered
 from sidecar.gauges import Gauges
 from sidecar.line import FollowedLane, Line
 from sidecar.sampler import Sampled, Sampler
 from sidecar.settings import Settings
 from sidecar.status import LaneNow, Process, document
 from sidecar.telemetry.health import Health
-from sidecar.web.api import Endpoint
+from sidecar.web.api import Endpoint, Problem, Refusal
 
 
 class Board:
@@ -32,6 +39,8 @@ class Board:
         self.gauges: Gauges | None = None
         self.line: Line | None = None
         self.sampler: Sampler | None = None
+        self.state: Callable[[int], Awaitable[Answer]] | None = None
+        """Asks for the folded state of one execution."""
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Every route of the API."""
@@ -39,6 +48,7 @@ class Board:
             Endpoint("/api/v1/status", self._status),
             Endpoint("/api/v1/invariant", self._invariant),
             Endpoint("/api/v1/controls", self._controls),
+            Endpoint("/api/v1/executions/{execution_id}/state", self._state, payload=True),
         )
 
     async def _status(self, request: Request) -> dict[str, Any]:
@@ -55,6 +65,29 @@ class Board:
     async def _controls(self, request: Request) -> dict[str, Any]:
         totals = Controls() if self.gauges is None else self.gauges.controls()
         return {"expected": totals.expected, "unexpected": totals.unexpected}
+
+    async def _state(self, request: Request) -> dict[str, Any]:
+        execution_id = _id(request.path_params["execution_id"])
+        if self.state is None:
+            raise Problem(503, Refusal.UNAVAILABLE, "the store is not open")
+        answer = await self.state(execution_id)
+        if answer.reason is not None:
+            status = 404 if answer.reason is Reason.NOT_POPULATED else 409
+            raise Problem(status, answer.reason, "the store does not answer for this execution")
+        shown = answer.document()
+        # Our own encoder: numbers of the state are printed as they were spelled.
+        return {**shown, "state": msgspec.Raw(rendered(shown["state"]))}
+
+
+def _id(text: str) -> int:
+    """A 64-bit id as people write it.
+
+    Raises:
+        Problem: it is none.
+    """
+    if re.fullmatch("-?[0-9]{1,19}", text, re.ASCII) is None or not is_id(int(text)):
+        raise Problem(404, Refusal.NOT_FOUND, "an execution id is a 64-bit integer")
+    return int(text)
 
 
 def invariant(sampled: Sampled) -> dict[str, Any]:

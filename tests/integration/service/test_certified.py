@@ -10,13 +10,16 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 import sidecar.certified
+from sidecar.board import Board
 from sidecar.certified import Answer, Certified, created_at
 from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS, Decision, Roller, Tally
 from sidecar.core.digest import canonical_json, digest
@@ -25,7 +28,10 @@ from sidecar.core.event import Event
 from sidecar.core.jsonvalue import rendered
 from sidecar.core.ports import Unit
 from sidecar.core.workflow import Fold, fold
+from sidecar.settings import Bind, Settings
 from sidecar.store import ChainStore
+from sidecar.telemetry.health import Health
+from sidecar.web.api import application
 from tests.support.meddling import add_foreign_row
 from tests.support.scripted import SERVER_NOW, Scripted
 from tests.unit.core.build import E, ev
@@ -197,6 +203,39 @@ async def test_the_answer_names_decision_and_certificate_with_ids_as_text(line: 
     assert shown["certificate"] == {"n": 2, "digest": made.digest}
     assert (shown["execution_id"], shown["decision"], shown["reason"]) == (str(E), "skipped", None)
     assert b'"execution_id":"7"' in rendered(shown["state"])
+
+
+async def test_the_route_asks_for_the_token_and_shows_state_decision_and_certificate(line: Line) -> None:
+    here = await line()
+    await here.write(*steps(1, 2))
+    board = Board(Settings.given(), Health())
+    served = application(board.endpoints(), Bind("127.0.0.1", 9110), "a token")
+    transport = httpx2.ASGITransport(app=served)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:9110") as client:
+
+        async def get(execution: object, **headers: str) -> httpx2.Response:
+            return await client.get(f"/api/v1/executions/{execution}/state", headers=headers)
+
+        token = {"authorization": "Bearer a token"}
+        assert (await get(E)).json()["reason"] == "token_required"
+        assert (await get(E, **token)).status_code == 503
+        board.state = partial(here.certified.state, here.store)
+        assert (await get(E)).status_code == 403
+        first, second = (await get(E, **token)).json(), (await get(E, **token)).json()
+        assert (first["decision"], second["decision"]) == ("refold_uncalibrated", "skipped")
+        assert (
+            first["certificate"]
+            == second["certificate"]
+            == {"n": 2, "digest": first["certificate"]["digest"]}
+        )
+        assert second["state"]["execution_id"] == second["execution_id"] == str(E)
+        unknown = await get(E + 1, **token)
+        assert (unknown.status_code, unknown.json()["reason"]) == (404, "not_populated")
+        await here.write(step(9, None))
+        refused = await get(E, **token)
+        assert (refused.status_code, refused.json()["reason"]) == (409, "rows_held_back")
+        for none in ("x", "1.0", str(2**63), "٣"):
+            assert (await get(none, **token)).json()["reason"] == "not_found"
 
 
 # -- what may not be skipped

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ import pytest
 from sidecar.certified import Answer
 from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS, Decision
 from sidecar.core.digest import digest
-from sidecar.core.ports import Unit
+from sidecar.core.ports import Batch, Unit
 from sidecar.core.workflow import fold
 from sidecar.demo.player import play
 from sidecar.demo.recording import Recording, load, only
+from sidecar.source.tail import WindowLane
 from tests.support.databases import Database
 from tests.support.recorded import CLEAN, PUBLISHED, RESTARTS, recorded_set
 from tests.support.service import Service, service
@@ -112,3 +114,33 @@ async def test_a_short_log_played_live_skips_and_never_misses(pg: Database, tmp_
 @pytest.mark.parametrize("name", [CLEAN, RESTARTS, PUBLISHED])
 async def test_no_recorded_log_shows_a_miss(pg: Database, tmp_path: Path, name: str, poll_ms: int) -> None:
     await played(pg, tmp_path / "chain.db", recording_of(name), speed=4, poll_ms=poll_ms, every_s=1.0)
+
+
+async def test_a_row_withheld_from_the_real_live_lane_is_a_miss(
+    pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = recording_of(CLEAN)
+    recording = only(whole, list(whole.verdicts or {})[:20])
+    shown = WindowLane._batch
+    withheld: set[int] = set()
+
+    def losing(self: WindowLane, *given: Any, **named: Any) -> Batch:
+        batch = shown(self, *given, **named)
+        if self.name != "live":
+            return batch
+        lost = {row.event.event_id for row in batch.rows if (row.event.event_id >> 22) % 10 == 7}
+        withheld.update(lost)
+        return replace(batch, rows=tuple(row for row in batch.rows if row.event.event_id not in lost))
+
+    monkeypatch.setattr(WindowLane, "_batch", losing)
+    settings = {"cert": "on", "live_window_s": round(60 + recording.backlog_s(40)), "late_poll_s": 0.2}
+    async with service(pg.dsn, tmp_path / "chain.db", **settings) as sidecar:
+        await play(pg.dsn, recording, speed=40, connections=8)
+
+        async def missed() -> bool:
+            return sidecar.value("cert_divergences_total") > 0
+
+        await sidecar.until(missed)
+        assert withheld
+        answer = await sidecar.line.certified.state(sidecar.store, next(iter(recording.executions)))
+        assert answer.decision in (Decision.DIVERGENCE_DETECTED, Decision.NO_CERTIFICATE)

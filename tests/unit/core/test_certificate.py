@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from sidecar.core.body import canonical_body
 from sidecar.core.certificate import (
     CHUNK,
     FOLD_AGE_MAX,
@@ -114,6 +115,24 @@ def test_r24_how_the_events_were_grouped_does_not_matter() -> None:
             here.observe(E, at + 1, bodies(size, at))
             at += size
         assert here.certificate(E) == certified(bodies(30))
+
+
+def row(created_at: str, meta: str) -> str:
+    """The canonical body of one event; `meta` as jsonb prints it."""
+    return canonical_body({"event_id": 1, "created_at": created_at, "meta": meta})
+
+
+def test_r23_what_is_hashed_is_the_canonical_body() -> None:
+    here = certified([row("2026-09-08T12:00:00.123456", '{"a": {"b": 1}}')])
+    assert here == certified([row("2026-09-08T12:00:00.123456789", '{"a": {"b": 1}}')])
+    assert here != certified([row("2026-09-08T12:00:00.123457", '{"a": {"b": 1}}')])
+    assert here != certified([row("2026-09-08T12:00:00.123456", '{"a": {"b": 2}}')])
+
+
+def test_r23_the_order_of_the_columns_does_not_matter() -> None:
+    columns = {"event_id": 1, "status": "ok", "node_name": "a"}
+    other = dict(reversed(columns.items()))
+    assert certified([canonical_body(columns)]) == certified([canonical_body(other)])
 
 
 # -- deciding

@@ -86,7 +86,7 @@ def test_the_digest_is_the_sha256_of_the_canonical_json() -> None:
     assert digest(_full()) == hashlib.sha256(canonical_json(_full()).encode()).hexdigest()
 
 
-def test_w41_the_digest_ignores_insertion_order_in_maps_and_sets() -> None:
+def test_w41_i40_the_digest_ignores_insertion_order_in_maps_and_sets() -> None:
     names = ["a", "b", "c"]
     digests = set()
     for order in itertools.permutations(names):

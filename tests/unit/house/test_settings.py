@@ -40,6 +40,18 @@ def test_c10_any_other_text_is_unrecognised_and_never_on(text: str, monkeypatch:
     assert settings.unrecognised == ("NOETL_CHAIN_POPULATE",)
 
 
+@pytest.mark.parametrize(
+    ("text", "read"), [("true ", Reading.ON), ("YES", Reading.ON), ("2", Reading.UNRECOGNISED)]
+)
+def test_i43_the_certificate_s_gate_is_read_as_every_other(
+    text: str, read: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOETL_CHAIN_CERT", text)
+    settings = load()
+    assert settings.cert is read
+    assert settings.unrecognised == (("NOETL_CHAIN_CERT",) if read is Reading.UNRECOGNISED else ())
+
+
 def test_absent_is_a_reading_of_its_own() -> None:
     assert set(load().gates.values()) == {Reading.ABSENT}
 

@@ -40,6 +40,7 @@ from sidecar.errors import StoreError
 from sidecar.feed import Feed
 from sidecar.gauges import Gauges
 from sidecar.line import Instruments, Line
+from sidecar.pinned import PinWatch
 from sidecar.sampler import Sampler
 from sidecar.settings import Reading, Settings, variable
 from sidecar.source.choose import estimated_rows, read_each, read_since
@@ -47,6 +48,7 @@ from sidecar.source.compare import Comparison, compared
 from sidecar.source.log import PostgresLog
 from sidecar.source.opened import LogSource
 from sidecar.source.options import Shard, SourceOptions
+from sidecar.source.pins import find_pins
 from sidecar.source.scan import scan
 from sidecar.source.sums import LogSums
 from sidecar.store import ChainStore
@@ -233,14 +235,22 @@ async def _line(
     await store.flag_held()
     gauges = await Gauges(store, settings, instruments, certified=certified).begun()
     sampler = Sampler(source.roots(settings.invariant_window_hours), instruments)
+    lanes = source.lanes(store, store.clock)
+    pins = PinWatch(
+        partial(find_pins, source.session()),
+        lanes,
+        instruments.log,
+        bound_s=settings.pinned_s,
+        every_s=settings.tick_s,
+    )
     line = Line(
-        source.lanes(store, store.clock),
+        lanes,
         feed,
         comparator,
         gauges.measure,
         instruments,
         ticked=gauges.ticked,
-        beside=(sampler.run,),
+        beside=(sampler.run, pins.run),
         tick_s=settings.tick_s,
         replicas=[Follower(store, url) for url in settings.store_replicas],
         retention=Retention(store, keep * DAY_US).step if (keep := settings.retain_days) else None,

@@ -155,6 +155,16 @@ def status(
 
 
 @cli.command()
+def doctor(as_json: Json = False, dsn: Dsn = None, dsn_file: DsnFile = None, store: Store = None) -> None:
+    """Check server, role, table, horizon, store and settings; every finding names its remedy."""
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar.doctor.main import main_doctor
+
+    termination.unwind()
+    raise typer.Exit(main_doctor(settings, as_json=as_json))
+
+
+@cli.command()
 def demo(
     seconds: Annotated[
         float | None,

@@ -149,6 +149,9 @@ class Settings(BaseSettings):
     lookback_s: Seconds = Field(
         3600, ge=0, le=31_536_000, description="What a store without a work list judges first."
     )
+    pinned_s: Seconds = Field(
+        60, ge=0.1, le=86_400, description="Age of a horizon from which the log says who holds it back."
+    )
     held_rows: Int = Field(
         1000,
         ge=1,

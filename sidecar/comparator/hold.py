@@ -117,8 +117,10 @@ class HoldUnit:
             save_due(unit, i, dues.get(i), due)
         matched = [i for i, ruling in rulings.items() if ruling.judgement.verdict in RESOLVING]
         held.evidence_dropped = await unit.note_findings(findings, matched)
+        for log in self.logs.values():
+            if log.read.epoch is not None:
+                await unit.see_epoch(log.read.epoch, log.read.began_at)
         if epoch is not None:
-            await unit.see_epoch(epoch, min(log.read.began_at for log in self.logs.values()))
             await unit.see_epoch(epoch, now)
         return held
 
@@ -251,7 +253,9 @@ def _counted(partition: Partition, log: ExecutionLog, due: Due | None) -> Partit
 
 
 def _epoch(logs: Mapping[int, ExecutionLog]) -> str | None:
-    return next((log.read.epoch for log in logs.values()), None)
+    """The epoch of these reads; None, and nothing is extended, when a restart lies between two."""
+    epochs = {log.read.epoch for log in logs.values()}
+    return epochs.pop() if len(epochs) == 1 else None
 
 
 def by_execution(logs: Sequence[ExecutionLog]) -> dict[int, ExecutionLog]:

@@ -28,8 +28,11 @@ from sidecar.errors import (
     SourceUnavailable,
 )
 
-_CLIENT_GRACE_S: Final = 2.0
-"""The client waits this much longer than the server's own statement_timeout."""
+_SERVER_SHARE: Final = 0.9
+"""The server's own statement_timeout comes first: it ends the work and says why.
+
+A server that cannot be heard any more is given up at the whole deadline.
+"""
 
 _SETTINGS: Final = (
     "BEGIN READ ONLY;"
@@ -46,7 +49,13 @@ class Transaction:
 
     def __init__(self, connection: Any, timeout_s: float) -> None:
         self._connection = connection
-        self._timeout = timeout_s + _CLIENT_GRACE_S
+        self._timeout = timeout_s
+
+    @property
+    def announced_pid(self) -> int:
+        """The server process that the handshake named; behind a pooler another one works."""
+        pid: int = self._connection.get_server_pid()
+        return pid
 
     async def fetch(self, sql: str, *args: object) -> list[Any]:
         """All rows of one statement."""
@@ -99,10 +108,10 @@ class Session:
         with translated():
             try:
                 connection = await self._opened()
-                begin = _SETTINGS.format(timeout_ms=max(1, int(timeout * 1000)))
-                await connection.execute(begin, timeout=self._query_timeout_s + _CLIENT_GRACE_S)
+                begin = _SETTINGS.format(timeout_ms=max(1, int(timeout * _SERVER_SHARE * 1000)))
+                await connection.execute(begin, timeout=self._query_timeout_s)
                 yield Transaction(connection, timeout)
-                await connection.execute("COMMIT", timeout=self._query_timeout_s + _CLIENT_GRACE_S)
+                await connection.execute("COMMIT", timeout=self._query_timeout_s)
             except BaseException:
                 # Also when the consumer of an open cursor goes away: Postgres ends the
                 # transaction when the socket closes, so nothing of ours pins its xmin.
@@ -116,7 +125,7 @@ class Session:
                     self._dsn,
                     statement_cache_size=0,
                     timeout=self._query_timeout_s,
-                    command_timeout=self._query_timeout_s + _CLIENT_GRACE_S,
+                    command_timeout=self._query_timeout_s,
                     server_settings={"application_name": "noetl-chain"},
                 )
             except ValueError:

@@ -15,8 +15,11 @@ from typing import Final
 from sidecar.core.horizon import Facts
 from sidecar.errors import SourceContractError, SourceReplaced
 
-ANCHOR_SQL: Final = "select (age('3'::xid)::bigint + 3) & 4294967295"
-"""The next unassigned xid, modulo 2^32.  age() is anchored once per transaction: run it alone."""
+ANCHOR_SQL: Final = "select (age('3'::xid)::bigint + 3) & 4294967295, pg_is_in_recovery()"
+"""The next unassigned xid, modulo 2^32, and whether a standby says so: there it lies behind.
+
+age() is anchored once per transaction: run it alone.
+"""
 
 _EPOCH: Final = (
     "concat_ws('/', (select system_identifier from pg_control_system()),"

@@ -24,7 +24,7 @@ from sidecar.core.ports import Clock, ExecutionLog
 from sidecar.errors import SourceUnavailable, broken
 from sidecar.source.body import body_sql
 from sidecar.source.connection import Session, fetch_alone
-from sidecar.source.facts import ANCHOR_SQL, FACTS_BODY, Guard, facts_cte
+from sidecar.source.facts import ANCHOR_SQL, FACTS_BODY, Guard, facts_cte, standby
 from sidecar.source.options import Shard
 from sidecar.source.pieces import PieceSize, weight
 from sidecar.source.table import EventTable
@@ -193,8 +193,7 @@ class PostgresLog:
         self, sql: str, args: tuple[object, ...], max_bytes: int | None, timeout_s: float | None = None
     ) -> tuple[int, Facts, list[Any]]:
         for _ in range(_TREE_TRIES):
-            began_at = self._clock.now()
-            facts, rows = await self._statement(sql, args, max_bytes, timeout_s)
+            began_at, facts, rows = await self._statement(sql, args, max_bytes, timeout_s)
             known, self._tree = self._tree, facts.tree
             if known == facts.tree:
                 return began_at, facts, rows
@@ -202,10 +201,13 @@ class PostgresLog:
 
     async def _statement(
         self, sql: str, args: tuple[object, ...], max_bytes: int | None, timeout_s: float | None
-    ) -> tuple[Facts, list[Any]]:
+    ) -> tuple[int, Facts, list[Any]]:
         rows: list[Any] = []
         total, piece_size = 0, PieceSize()
         async with self._session.transaction(timeout_s) as transaction:
+            # Only now: to connect takes long while a server restarts, and what was seen before
+            # its epoch would count as a row of the one that ended.
+            began_at = self._clock.now()
             portal = await transaction.cursor(sql, *args)
             ended = False
             while not ended:
@@ -218,7 +220,7 @@ class PostgresLog:
                 total += size
                 if max_bytes is not None and total > max_bytes:
                     raise TooManyBytes
-        return split_facts(self._guard, rows)
+        return began_at, *split_facts(self._guard, rows)
 
 
 def split_facts(guard: Guard, rows: list[Any]) -> tuple[Facts, list[Any]]:
@@ -229,8 +231,14 @@ def split_facts(guard: Guard, rows: list[Any]) -> tuple[Facts, list[Any]]:
 
 
 async def read_anchor(session: Session, facts: Facts) -> int:
-    """The anchor of a statement that has just ended.  Source: spec 2.13."""
-    next_xid: int = (await fetch_alone(session, ANCHOR_SQL))[0][0]
+    """The anchor of a statement that has just ended.  Source: spec 2.13.
+
+    Raises:
+        SourceContractError: a standby answers, as behind a name or a pooler that takes turns.
+    """
+    next_xid, recovery = (await fetch_alone(session, ANCHOR_SQL))[0]
+    if recovery:
+        raise standby()
     return widened_anchor(next_xid, facts.xmax)
 
 

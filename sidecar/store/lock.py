@@ -10,9 +10,14 @@ import fcntl
 import json
 import os
 import socket
+import time
 from pathlib import Path
+from typing import Final
 
 from sidecar.errors import StoreError, StoreLocked
+
+ASKING_S: Final = 0.02
+"""Far longer than somebody needs who only asks for the holder."""
 
 
 class StoreLock:
@@ -48,7 +53,7 @@ def take(path: Path) -> StoreLock:
             hint="give the process write permission on the folder, not only on the file",
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
         _sign(descriptor)
     except BlockingIOError as error:
         holder = _holder(descriptor)
@@ -61,6 +66,41 @@ def take(path: Path) -> StoreLock:
         os.close(descriptor)
         raise StoreError(f"the store {path} cannot be locked: {error.strerror}") from error
     return StoreLock(descriptor)
+
+
+def holder(path: Path) -> str | None:
+    """Who has the store at `path`; None: nobody.  Nothing is created.
+
+    It asks by a shared lock that it gives back at once, so two who ask do not see each other.
+
+    Raises:
+        StoreError: the lock file cannot be looked at.
+    """
+    try:
+        descriptor = os.open(lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"the lock of the store {path} cannot be looked at: {error.strerror}",
+            hint="run it as the user the sidecar runs as",
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _lock(descriptor: int) -> None:
+    """Lock it; whoever only asks (`holder`) has it for a moment, so a second try decides."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(ASKING_S)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sign(descriptor: int) -> None:

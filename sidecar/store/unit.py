@@ -49,7 +49,8 @@ DROP_CURSOR: Final = "DELETE FROM tail_cursor WHERE lane = ?"
 SEE_EPOCH: Final = (
     "INSERT INTO server_epoch (epoch, system_identifier, timeline, started_at, stats_reset,"
     " first_seen_at, last_seen_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)"
-    " ON CONFLICT (epoch) DO UPDATE SET last_seen_at = max(last_seen_at, excluded.last_seen_at)"
+    " ON CONFLICT (epoch) DO UPDATE SET first_seen_at = min(first_seen_at, excluded.first_seen_at),"
+    " last_seen_at = max(last_seen_at, excluded.last_seen_at)"
 )
 _EPOCH_PARTS: Final = 4
 

@@ -126,7 +126,7 @@ class MemoryUnit:
 
     async def see_epoch(self, epoch: str, now: int) -> None:
         first, last = self._check().epochs.get(epoch, (now, now))
-        self.shelf.epochs[epoch] = (first, max(last, now))
+        self.shelf.epochs[epoch] = (min(first, now), max(last, now))
 
     async def epochs(self) -> tuple[EpochSpan, ...]:
         return spans(self._check())

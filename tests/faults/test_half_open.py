@@ -1,0 +1,111 @@
+"""Sockets that stay open while nobody answers any more: a router has lost its table.
+
+Everything is noticed within the deadline of a query, nothing is made up meanwhile, and what comes
+back is caught up.  A proxy of the tests swallows the bytes; Postgres itself is well all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sidecar.errors import SourceUnavailable
+from sidecar.source.connection import Session, fetch_alone
+from tests.support.databases import Database
+from tests.support.proxy import proxy
+from tests.support.rows import chain_rows, event_row
+from tests.support.running import Running, intact, stored_rows
+
+E = 7700
+DEADLINE_S = 0.5
+
+
+def _series(text: str, name: str) -> float:
+    found = re.search(rf"^noetl_chain_{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    assert found, f"no series {name}"
+    return float(found[1])
+
+
+async def test_a_half_open_socket_is_noticed_and_what_was_missed_is_caught_up(
+    pg: Database, tmp_path: Path
+) -> None:
+    store = tmp_path / "chain.db"
+    await pg.insert(chain_rows(E, range(1, 11)))
+    # One that dangles is asked for at every tick, so that the comparator meets the fault too.
+    await pg.insert([event_row(E + 1, 1), event_row(E + 1, 3, prev=2)])
+    async with (
+        proxy(pg.dsn) as way,
+        Running.start(way.dsn, store, NOETL_CHAIN_QUERY_TIMEOUT_S=str(DEADLINE_S)) as sidecar,
+    ):
+        await sidecar.until("/readyz", lambda text: text == "ready\n")
+        await sidecar.stores(10)
+        before = await sidecar.get("/metrics")
+        links, files = way.links, psutil.Process(sidecar.pid).num_fds()
+        way.swallow()
+        await pg.insert(chain_rows(E + 2, range(101, 121)))
+        await pg.insert([event_row(E + 1, 2, prev=1)])
+        await sidecar.until("/readyz", lambda text: "source unavailable" in text)
+        failed = 'shadow_verdict_total{verdict="log_read_failed"}'
+        shown = await sidecar.until("/metrics", lambda text: _series(text, failed) > _series(before, failed))
+        paused = [line for line in sidecar.lines if line["event"] == "loop_paused"]
+        assert paused
+        assert {line["reason"] for line in paused} == {"Postgres did not answer in time"}
+        assert way.swallowed > 0, "nothing was swallowed: the test proves nothing"
+        assert stored_rows(store) <= 11, "rows came through a dead socket"
+        assert _series(shown, 'shadow_verdict_total{verdict="empty"}') == 0
+        assert "alive" in await sidecar.get("/livez"), "its loops go round, each up to its deadline"
+        accepted = way.accepted
+        while way.accepted < accepted + 3:  # noqa: ASYNC110 - another process has no event
+            await asyncio.sleep(0.05)
+        assert "source unavailable" in await sidecar.get("/readyz"), "a connection alone is no answer"
+        assert way.links <= links + 3, "connections to nowhere are kept"
+        way.heal()
+        await sidecar.stores(33)
+        await sidecar.until("/readyz", lambda text: text == "ready\n")
+        matched = 'shadow_verdict_total{verdict="match"}'
+        await sidecar.until("/metrics", lambda text: _series(text, matched) >= 3)
+        assert not re.search(r"divergence_total\{[^}]*\} [1-9]", await sidecar.get("/metrics"))
+        assert psutil.Process(sidecar.pid).num_fds() <= files + 4
+        assert await sidecar.stopped() == 0
+    assert intact(store)
+
+
+@pytest.mark.parametrize("when", ["before the first word", "inside a statement"])
+async def test_nobody_is_waited_for_longer_than_the_deadline(pg: Database, when: str) -> None:
+    """The server's own timeout cannot be heard, so ours decides."""
+    async with proxy(pg.dsn) as way:
+        session = Session(way.dsn, query_timeout_s=DEADLINE_S)
+        if when == "inside a statement":
+            await fetch_alone(session, "select 1")
+        way.swallow()
+        tasks, files = len(asyncio.all_tasks()), _open_files()
+        began = time.monotonic()
+        with pytest.raises(SourceUnavailable, match="in time"):
+            await fetch_alone(session, "select 1")
+        # A deadline, not a pace: four times as long and the rule has changed, not the machine.
+        assert time.monotonic() - began < 4 * DEADLINE_S
+        await _until(lambda: way.links == 0)
+        await _until(lambda: len(asyncio.all_tasks()) <= tasks)
+        assert _open_files() <= files
+        way.heal()
+        assert (await fetch_alone(session, "select 2"))[0][0] == 2
+        await session.close()
+
+
+def _open_files() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def _until(holds: Any) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - ends of sockets have no event here
+            await asyncio.sleep(0.01)

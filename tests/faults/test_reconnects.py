@@ -1,0 +1,116 @@
+"""Connections that break, one after the other, leave nothing behind, here or on the server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from sidecar.errors import SourceUnavailable
+from sidecar.source.log import PostgresLog
+from tests.support.databases import Database
+from tests.support.proxy import Proxy, proxy
+from tests.support.rows import chain_rows
+from tests.support.tailing import Ticks, opened
+
+E = 7800
+BACKENDS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'noetl-chain' AND datname = $1"
+KILL = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE application_name = 'noetl-chain' AND datname = $1"
+)
+
+
+@pytest.mark.parametrize("reconnects", [40, pytest.param(200, marks=pytest.mark.torture)])
+async def test_reconnects_leave_no_backend_no_task_and_no_file(pg: Database, reconnects: int) -> None:
+    await pg.insert(chain_rows(E, [1, 2, 3]))
+    admin = await pg.connect()
+    async with proxy(pg.dsn) as way, opened(way.dsn, query_timeout_s=1) as source:
+        log = source.reader(Ticks())
+        breaks = (_killed(admin, pg.name), _cut(way), _cut_in_an_answer(way), _given_up(log))
+        assert await _rows(log) == 3
+        tasks, files = len(asyncio.all_tasks()), _open_files()
+        before = way.accepted
+        failures = 0
+        for number in range(reconnects):
+            await breaks[number % len(breaks)]()
+            while True:
+                try:
+                    assert await _rows(log) == 3
+                    break
+                except SourceUnavailable:
+                    failures += 1
+        assert way.accepted - before >= reconnects, "it did not connect anew each time"
+        assert reconnects / 4 <= failures <= 2 * reconnects
+        await _until(lambda: _is(way.links <= 1))
+        await _until(lambda: _is(len(asyncio.all_tasks()) <= tasks))
+        assert _open_files() <= files
+
+        async def one_left() -> bool:
+            return bool(await admin.fetchval(BACKENDS, pg.name) <= 1)
+
+        await _until(one_left)  # a backend whose client went away ends with its statement
+
+    async def none_left() -> bool:
+        return bool(await admin.fetchval(BACKENDS, pg.name) == 0)
+
+    await _until(none_left)
+
+
+async def _rows(log: PostgresLog) -> int:
+    return len((await log.read([E]))[0].events or ())
+
+
+Break = Callable[[], Awaitable[object]]
+
+
+def _killed(admin: Any, database: str) -> Break:
+    async def kill() -> None:
+        await admin.execute(KILL.replace("$1", f"'{database}'"))
+
+    return kill
+
+
+def _cut(way: Proxy) -> Break:
+    async def cut() -> None:
+        way.cut()
+
+    return cut
+
+
+def _cut_in_an_answer(way: Proxy) -> Break:
+    async def cut() -> None:
+        way.cut_once_after(0)
+
+    return cut
+
+
+def _given_up(log: PostgresLog) -> Break:
+    """The caller goes away in the middle of a statement."""
+
+    async def give_up() -> None:
+        reading = asyncio.create_task(log.fetch("select pg_sleep(10)"))
+        await asyncio.sleep(0.01)
+        reading.cancel()
+        await asyncio.wait({reading})
+
+    return give_up
+
+
+async def _is(fact: bool) -> bool:
+    return fact
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await holds():  # noqa: ASYNC110 - ends of backends have no event here
+            await asyncio.sleep(0.01)
+
+
+def _open_files() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))

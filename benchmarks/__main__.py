@@ -55,7 +55,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=500, help="events a second of the live row")
     parser.add_argument("--seconds", type=float, default=10, help="length of the live row")
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[5_000, 50_000], help="stored events of the growth rows"
+        "--sizes", type=int, nargs="+", default=[50_000, 500_000], help="stored events of the growth rows"
     )
     parser.add_argument("--only", action="append", choices=ROWS, help="only these rows; may be repeated")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the results here as well")

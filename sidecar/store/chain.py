@@ -27,6 +27,7 @@ from sidecar.store.format import Marker, gate, gate_all, initialise
 from sidecar.store.location import check_folder, check_one_name, distinct, sqlite_path
 from sidecar.store.lock import StoreLock, take
 from sidecar.store.opening import Opening
+from sidecar.store.quick import Quick
 from sidecar.store.reader import BUSY_TIMEOUT_MS, StoreReader, open_readonly, readers
 from sidecar.store.rebuild import Rebuilt
 from sidecar.store.sequence import Committed, Numbered
@@ -47,6 +48,7 @@ class ChainStore(StoreReader):
         self,
         path: Path,
         writer: Connection,
+        quick: Quick,
         points: Connection,
         scans: Connection,
         clock: StoreClock,
@@ -54,7 +56,7 @@ class ChainStore(StoreReader):
         closing: AsyncExitStack,
         evidence_max_bytes: int,
     ) -> None:
-        super().__init__(path, points, scans, closing)
+        super().__init__(path, quick, points, scans, closing)
         self._evidence_max_bytes = evidence_max_bytes
         self._writer = writer
         self._clock = clock
@@ -326,7 +328,7 @@ async def _opened(
         opened.callback(lock.release)
         writer = await open_writer(path, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
         opened.push_async_callback(writer.close)
-        points, scans = await readers(path, opened)
+        quick, points, scans = await readers(path, opened)
         high = dict[str, int](await writer.rows(HIGHS))
         clock = StoreClock(high.get("clock", 0))
         committed = Committed(high.get("event", 0))
@@ -334,7 +336,9 @@ async def _opened(
             # Now, not when the first one follows: on a big store it takes a while, and nothing
             # can be stored meanwhile.
             await writer.hold(lambda: writer.rows(sequence.INDEX))
-        return ChainStore(path, writer, points, scans, clock, committed, opened.pop_all(), evidence_max_bytes)
+        return ChainStore(
+            path, writer, quick, points, scans, clock, committed, opened.pop_all(), evidence_max_bytes
+        )
 
 
 def _prepared(path: Path, replicas: Sequence[Path]) -> StoreLock:

@@ -1,8 +1,8 @@
 """Reading a chain store without being able to write.
 
 Point reads and whole-store scans have a connection each, so that a scan does not stand in
-front of a guarded read.  Every method is one snapshot.  Opened alone it takes no lock and
-works beside a running sidecar.
+front of a guarded read; a small chain is read by a third one without a change of thread.
+Every method is one snapshot.  Opened alone it takes no lock and works beside a running sidecar.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from sidecar.store.findings import OF_EXECUTION, Kept, kept
 from sidecar.store.format import Marker, gate
 from sidecar.store.location import check_local, sqlite_path
 from sidecar.store.opening import Opening
+from sidecar.store.quick import Quick
 from sidecar.store.unit import held_back
 
 T = TypeVar("T")
@@ -44,8 +45,11 @@ BUSY_TIMEOUT_MS: Final = 5000
 class StoreReader:
     """The reading half of a chain store.  Made by `open_readonly`, or as part of ChainStore."""
 
-    def __init__(self, path: Path, points: Connection, scans: Connection, closing: AsyncExitStack) -> None:
+    def __init__(
+        self, path: Path, quick: Quick, points: Connection, scans: Connection, closing: AsyncExitStack
+    ) -> None:
         self._path = path
+        self._quick = quick
         self._points = points
         self._scans = scans
         self._closing = closing
@@ -70,7 +74,7 @@ class StoreReader:
 
     async def chain(self, execution_id: int) -> tuple[Event, ...]:
         """The raw chain in ascending exec_seq, empty when nothing is stored.  It claims nothing."""
-        return await reads.events(self._points, execution_id)
+        return await reads.events(self._quick, self._points, execution_id)
 
     async def stored_chain(self, execution_id: int) -> tuple[StoredEvent, ...]:
         """The raw rows in ascending exec_seq."""
@@ -151,7 +155,7 @@ class StoreReader:
 
     async def chain_if_authoritative(self, execution_id: int) -> GuardedRead:
         """The chain if the partition may answer, else the first reason why not.  Source: spec 2.6."""
-        return await reads.guarded(self._points, execution_id)
+        return await reads.guarded(self._quick, self._points, execution_id)
 
     async def guarded_reads(self, execution_ids: Collection[int]) -> dict[int, GuardedRead]:
         """Spec 2.6 for each id, all from one snapshot."""
@@ -260,19 +264,21 @@ def open_readonly(url: str) -> Opening[StoreReader]:
         path = sqlite_path(url)
         await asyncio.to_thread(_check_readable, path)
         async with AsyncExitStack() as opened:
-            points, scans = await readers(path, opened)
-            return StoreReader(path, points, scans, opened.pop_all())
+            quick, points, scans = await readers(path, opened)
+            return StoreReader(path, quick, points, scans, opened.pop_all())
 
     return Opening(start)
 
 
-async def readers(path: Path, opened: AsyncExitStack) -> tuple[Connection, Connection]:
-    """The two reading connections; `opened` closes them."""
+async def readers(path: Path, opened: AsyncExitStack) -> tuple[Quick, Connection, Connection]:
+    """The reading connections; `opened` closes them."""
+    quick = await asyncio.to_thread(Quick, path)
+    opened.callback(quick.close)
     points = await open_reader(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
     opened.push_async_callback(points.close)
     scans = await open_reader(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
     opened.push_async_callback(scans.close)
-    return points, scans
+    return quick, points, scans
 
 
 def _check_readable(path: Path) -> None:

@@ -8,6 +8,7 @@ integer exactly over the whole 64-bit range.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection, Iterable
 from itertools import starmap
@@ -19,7 +20,8 @@ from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
 from sidecar.core.ports import EpochSpan, Key
-from sidecar.store.connection import Connection
+from sidecar.store.connection import Connection, Row
+from sidecar.store.quick import Quick
 from sidecar.store.rows import (
     CURSOR_COLUMNS,
     DUE_COLUMNS,
@@ -45,13 +47,13 @@ EVENTS: Final = (
 # call.  The claim has no event type, an event always has one.  Nothing is sorted here: a sort of
 # the two parts would copy every body.
 GUARDED: Final = (
-    "SELECT p.head_seq, p.wm_first, p.wm_through, p.cov_root, p.cov_total, NULL, p.held,"
-    " d.reread, d.changed FROM partition AS p LEFT JOIN due AS d ON d.execution_id = p.execution_id"
+    "SELECT p.head_seq, p.wm_first, p.wm_through, p.cov_root, p.cov_total, NULL, NULL,"
+    " p.held > 0 OR d.reread IS NOT NULL OR d.changed IS NOT NULL"
+    " FROM partition AS p LEFT JOIN due AS d ON d.execution_id = p.execution_id"
     " WHERE p.execution_id = ?1"
     " UNION ALL SELECT exec_seq, execution_id, event_id, prev_event_id, parent_execution_id,"
-    " event_type, body, NULL, NULL FROM event WHERE execution_id = ?1"
+    " event_type, body, NULL FROM event WHERE execution_id = ?1"
 )
-_TYPE: Final = 5
 # Counted over the narrow index: the bodies are not touched.
 ROW_COUNTS: Final = (
     "SELECT execution_id, count(*), max(exec_seq) FROM event INDEXED BY event_identity"
@@ -117,23 +119,31 @@ async def chain(connection: Connection, execution_id: int) -> tuple[StoredEvent,
     return tuple(map(stored_event, await connection.alone(CHAIN, (execution_id,))))
 
 
-async def events(connection: Connection, execution_id: int) -> tuple[Event, ...]:
+async def events(quick: Quick, connection: Connection, execution_id: int) -> tuple[Event, ...]:
     """The events of one execution in ascending exec_seq, by one statement alone."""
-    return tuple(starmap(Event, await connection.alone(EVENTS, (execution_id,))))
+    return tuple(starmap(Event, await _one(quick, connection, EVENTS, execution_id, body=5)))
 
 
-async def guarded(connection: Connection, execution_id: int) -> GuardedRead:
+async def guarded(quick: Quick, connection: Connection, execution_id: int) -> GuardedRead:
     """Spec 2.6 for one execution, by one statement alone."""
-    found = await connection.alone(GUARDED, (execution_id,))
-    claim = [row for row in found if row[_TYPE] is None]
+    found = await _one(quick, connection, GUARDED, execution_id, body=6)
+    claim = [row for row in found if row[5] is None]
     # In order already: two searches by key, one after the other.  SQLite does not promise it.
-    rows = sorted((row for row in found if row[_TYPE] is not None), key=itemgetter(0))
+    rows = sorted((row for row in found if row[5] is not None), key=itemgetter(0))
     stored = [StoredEvent(row[0], Event(*row[1:7])) for row in rows]
     if not claim:
         return guarded_read(None, stored, held_back=False)
-    head_seq, first, through, root, total, _, held, reread, changed = claim[0]
+    head_seq, first, through, root, total, _, _, held_back = claim[0]
     partition = claimed(execution_id, head_seq, (first, through), (root, total))
-    return guarded_read(partition, stored, held_back=held > 0 or reread is not None or changed is not None)
+    return guarded_read(partition, stored, held_back=bool(held_back))
+
+
+async def _one(quick: Quick, connection: Connection, sql: str, execution_id: int, *, body: int) -> list[Row]:
+    found = quick.rows(sql, execution_id, body)
+    if found is None:
+        return await connection.alone(sql, (execution_id,))
+    await asyncio.sleep(0)  # many such reads in a row leave others their turn
+    return found
 
 
 async def row_counts(connection: Connection, execution_ids: Collection[int]) -> dict[int, tuple[int, int]]:

@@ -24,11 +24,13 @@ LENGTH = 100
 
 
 async def statements(store: ChainStore, call: Callable[[], Awaitable[object]]) -> list[str]:
-    """What the connection of point reads ran for one call."""
+    """What the connections of point reads ran for one call."""
     ran: list[str] = []
     await store._points._raw.set_trace_callback(ran.append)
+    store._quick._raw.set_trace_callback(ran.append)
     await call()
     await store._points._raw.set_trace_callback(None)  # type: ignore[arg-type] # None takes it away again
+    store._quick._raw.set_trace_callback(None)
     return [sql for sql in ran if not sql.startswith(("BEGIN", "COMMIT"))]
 
 

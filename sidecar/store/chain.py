@@ -18,7 +18,7 @@ from sidecar.core.event import Event
 from sidecar.core.populate import LogRead, Outcome
 from sidecar.core.ports import ExecutionLog
 from sidecar.errors import Invalid
-from sidecar.store import cursors, events, rebuild, sequence
+from sidecar.store import cursors, departure, events, rebuild, sequence
 from sidecar.store.checked import check_event, check_id, check_sequence, check_text
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import Connection, Synchronous, open_writer
@@ -30,7 +30,7 @@ from sidecar.store.opening import Opening
 from sidecar.store.quick import Quick
 from sidecar.store.reader import BUSY_TIMEOUT_MS, StoreReader, open_readonly, readers
 from sidecar.store.rebuild import Rebuilt
-from sidecar.store.sequence import Committed, Numbered
+from sidecar.store.sequence import Committed, News, Numbered
 from sidecar.store.unit import SqliteUnit
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class ChainStore(StoreReader):
         unit = SqliteUnit(self._writer, self._clock, evidence_max_bytes=self._evidence_max_bytes)
 
         def committed() -> None:
-            self.committed.reach(unit.gseq)
+            self.committed.reach(unit.gseq, unit.departed)
             unit.committed()
 
         return await self._writer.hold(partial(unit.perform, work), committed)
@@ -129,6 +129,10 @@ class ChainStore(StoreReader):
         number.  Source: spec 6.1, 6.2.
         """
         return await self._scan(lambda: sequence.after(self._scans, gseq, limit))
+
+    async def news_after(self, gseq: int, departed: int, limit: int) -> News:
+        """What a follower lacks, after `prepare_following`; see `sequence.news`."""
+        return await self._scan(lambda: sequence.news(self._scans, gseq, departed, limit))
 
     async def event_up_to(self, gseq: int) -> Numbered | None:
         """The event with the greatest number that is not above `gseq`."""
@@ -331,11 +335,12 @@ async def _opened(
         quick, points, scans = await readers(path, opened)
         high = dict[str, int](await writer.rows(HIGHS))
         clock = StoreClock(high.get("clock", 0))
-        committed = Committed(high.get("event", 0))
+        committed = Committed(high.get("event", 0), await departure.high(writer))
         if replicas:
             # Now, not when the first one follows: on a big store it takes a while, and nothing
             # can be stored meanwhile.
             await writer.hold(lambda: writer.rows(sequence.INDEX))
+            await writer.hold(lambda: writer.rows(departure.TABLE))
         return ChainStore(
             path, writer, quick, points, scans, clock, committed, opened.pop_all(), evidence_max_bytes
         )

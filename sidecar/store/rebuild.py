@@ -23,6 +23,7 @@ from sidecar.core.links import order_by_links
 from sidecar.core.populate import InSync, LogRead, Outcome, plan
 from sidecar.core.ports import ExecutionLog
 from sidecar.errors import Invalid
+from sidecar.store import departure
 from sidecar.store.findings import record as columns
 from sidecar.store.rows import PARTITION_COLUMNS
 from sidecar.store.unit import SqliteUnit
@@ -67,6 +68,7 @@ async def rebuild(unit: SqliteUnit, log: ExecutionLog, events: Sequence[Event], 
     await _keep(unit, log, record, stored, events, now)
     for statement in _EMPTY:
         await unit.rows(statement, (e,))
+    await departure.note(unit, e, rebuilt=True, now=now)
     kinds = str(record.get("counted_kinds") or "")
     fresh = Partition(
         e,

@@ -8,8 +8,11 @@ over: what stands there is never overwritten.
 
 The position stands in the replica, under the name of the primary that gave the numbers; a
 replica that follows another store, or one that was put back, begins at 0, and what it knows is
-passed over.  Markers and coverage are not replicated: a replica claims nothing and is not
-served.  A failure here is the replica's own: the primary never waits.  Source: spec 2.2, 2.3, 6.1.
+passed over.  What the primary let go of goes here, too, and what it filled anew is taken anew:
+the old rows are kept as a finding, and the open findings of that execution end.
+
+Markers and coverage are not replicated: a replica claims nothing and is not served.  A failure
+here is the replica's own: the primary never waits.  Source: spec 2.2, 2.3, 6.1.
 """
 
 # ruff: noqa: S608 - the statements are put together from constants of this package only
@@ -17,26 +20,33 @@ served.  A failure here is the replica's own: the primary never waits.  Source: 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
-from sidecar.core.evidence import FORKED, Finding, Rows, side
+from sidecar.core.authority import StoredEvent
+from sidecar.core.evidence import FORKED, REBUILT, Finding, Rows, side
 from sidecar.core.ports import EpochSpan
-from sidecar.store import events
+from sidecar.store import departure, events
 from sidecar.store.chain import ChainStore
+from sidecar.store.departure import Departure
 from sidecar.store.events import Clash
 from sidecar.store.format import Marker, gate
 from sidecar.store.location import sqlite_path
-from sidecar.store.sequence import Numbered
+from sidecar.store.sequence import News
 from sidecar.store.unit import SqliteUnit
 
 ROWS_PER_STEP: Final = 500
 """Rows of one transaction; with the largest bodies seen (300 kB) still 150 MB."""
 
 _POSITION: Final = "SELECT gseq FROM replica_position WHERE replica = ?"
+_GONE: Final = tuple(
+    f"DELETE FROM {table} WHERE execution_id = ?"
+    for table in ("event", "rejoin", "d3_projection", "due", "partition")
+)
 _MOVE: Final = "REPLACE INTO replica_position (replica, gseq, moved_at) VALUES (?, ?, ?)"
 _FORKS: Final = (
     "SELECT count(*) FROM finding"
@@ -49,6 +59,7 @@ class Step:
     """Where a replica stands after one transaction.
 
     `position`: everything up to this number of the primary is in it, but for `clashes`.
+    `departed`: as for `position`, of the partitions that the primary let go of.
     `lag`: numbers behind the primary, 0 when it has everything.  `forks`: events that it holds
     differently, by its own record.  `applied`: a transaction went through; False for the first
     word after opening, when `initialised` says whether the file was new.
@@ -60,6 +71,7 @@ class Step:
     forks: int
     initialised: bool = False
     applied: bool = True
+    departed: int = 0
 
 
 class Follower:
@@ -75,6 +87,7 @@ class Follower:
         self._url = url
         self._rows = rows
         self._position = 0
+        self._departed = 0
 
     @property
     def lag(self) -> int:
@@ -93,59 +106,103 @@ class Follower:
         Raises:
             StoreError: the replica cannot be used now; what was applied stands.  Follow again.
         """
+        async with self._opened(tell) as (replica, name):
+            while True:
+                await self._step(replica, name, tell)
+
+    async def catch_up(self, tell: Callable[[Step], None]) -> None:
+        """Follow until the replica has what the primary has committed; otherwise as `follow`."""
+        async with self._opened(tell) as (replica, name):
+            high, departed = self._primary.committed.high, self._primary.committed.departed
+            while self._position < high or self._departed < departed:
+                await self._step(replica, name, tell)
+
+    @asynccontextmanager
+    async def _opened(self, tell: Callable[[Step], None]) -> AsyncIterator[tuple[ChainStore, str]]:
         name = await self._primary.prepare_following()
         marker = await asyncio.to_thread(gate, sqlite_path(self._url))
         async with ChainStore.open(self._url) as replica:
-            self._position = await self._start(replica, name)
+            self._position, self._departed = await self._start(replica, name)
             forks = (await replica.query(_FORKS))[0][0]
             tell(Step(self._position, self.lag, (), forks, marker is Marker.ABSENT, applied=False))
-            while True:
-                step = await self._step(replica, name)
-                self._position = step.position
-                tell(step)
+            yield replica, name
 
-    async def _start(self, replica: ChainStore, name: str) -> int:
-        """The replica's position, if what stands there is what the primary has there."""
-        found = await replica.query(_POSITION, (name,))
-        position: int = found[0][0] if found else 0
-        if position > self._primary.committed.high:
-            return 0  # the primary was put back: its numbers are given again
+    async def _start(self, replica: ChainStore, name: str) -> tuple[int, int]:
+        """The replica's position and departures, if what stands there is what the primary has there."""
+        position, departed = await _position(replica, name), await _position(replica, _departures(name))
+        if position > self._primary.committed.high or departed > self._primary.committed.departed:
+            return 0, 0  # the primary was put back: its numbers are given again
         last = await self._primary.event_up_to(position)
         if last is None:
-            return position
+            return position, departed
         event = last.row.event
         held = await replica.get(event.execution_id, event.event_id)
         agree = held is not None and (held.exec_seq, held.event) == (last.row.exec_seq, event)
-        return position if agree else 0
+        return (position, departed) if agree else (0, 0)
 
-    async def _step(self, replica: ChainStore, name: str) -> Step:
-        high = await self._primary.committed.beyond(self._position)
-        batch = await self._primary.events_after(self._position, self._rows)
-        # A batch that is not full holds everything up to `high`, which was read before it.
-        last = batch[-1].gseq if batch else 0
-        position = last if len(batch) == self._rows else max(last, high)
+    async def _step(self, replica: ChainStore, name: str, tell: Callable[[Step], None]) -> None:
+        high = await self._primary.committed.beyond(self._position, self._departed)
+        news = await self._primary.news_after(self._position, self._departed, self._rows)
+        departed = news.departures[-1].seq if news.departures else self._departed
+        if len(news.departures) == self._rows:
+            position = self._position  # the events come with the last of the departures
+        else:
+            # A batch that is not full holds everything up to `high`, which was read before it.
+            last = news.events[-1].gseq if news.events else 0
+            position = last if len(news.events) == self._rows else max(last, high)
         epochs = await self._primary.epochs()
-        clashes = await replica.transact(lambda unit: _take(unit, replica, name, position, batch, epochs))
+
+        async def take(unit: SqliteUnit) -> list[Clash]:
+            clashes = await _take(unit, news, epochs, replica.clock.now())
+            await unit.rows(_MOVE, (name, position, replica.clock.now()))
+            await unit.rows(_MOVE, (_departures(name), departed, replica.clock.now()))
+            return clashes
+
+        clashes = await replica.transact(take)
+        self._position, self._departed = position, departed
         forks = (await replica.query(_FORKS))[0][0]
-        return Step(position, max(0, self._primary.committed.high - position), tuple(clashes), forks)
+        tell(Step(position, self.lag, tuple(clashes), forks, departed=departed))
 
 
-async def _take(
-    unit: SqliteUnit,
-    replica: ChainStore,
-    name: str,
-    position: int,
-    batch: Sequence[Numbered],
-    epochs: Sequence[EpochSpan],
-) -> list[Clash]:
-    now = replica.clock.now()
-    clashes = await events.apply(unit, [replace(each.row, origin="replicated") for each in batch], now)
+def _departures(name: str) -> str:
+    """Under what the place among the departures of a primary stands, beside its position."""
+    return f"{name}/departures"
+
+
+async def _position(replica: ChainStore, name: str) -> int:
+    found = await replica.query(_POSITION, (name,))
+    return int(found[0][0]) if found else 0
+
+
+async def _take(unit: SqliteUnit, news: News, epochs: Sequence[EpochSpan], now: int) -> list[Clash]:
+    for each in news.departures:
+        await _depart(unit, each, now)
+    rows = [replace(each.row, origin="replicated") for each in news.events]
+    clashes = await events.apply(unit, rows, now)
     await unit.note_findings([_forked(clash, now) for clash in clashes], ())
     for span in epochs:  # `seen_at` of a row says something only beside them
         await unit.see_epoch(span.epoch, span.first_seen_at)
         await unit.see_epoch(span.epoch, span.last_seen_at)
-    await unit.rows(_MOVE, (name, position, now))
     return clashes
+
+
+async def _depart(unit: SqliteUnit, gone: Departure, now: int) -> None:
+    """Let go of what the primary let go of; what it filled anew, it holds differently from here on."""
+    e = gone.execution_id
+    stored = await unit.chain(e)
+    kept = [_replaced(e, stored, now)] if gone.rebuilt and stored else []
+    await unit.note_findings(kept, (e,))
+    for statement in _GONE:
+        await unit.rows(statement, (e,))
+    await departure.note(unit, e, rebuilt=gone.rebuilt, now=now)
+
+
+def _replaced(execution_id: int, stored: Sequence[StoredEvent], now: int) -> Finding:
+    rows = Rows()
+    shown = (rows.stored(row, bodies=True) for row in stored)
+    evidence = {"kinds": [], "log": side(0, now, ()), "store": side(len(stored), now, shown)}
+    detail = "rebuilt in the store that this one follows"
+    return Finding(execution_id, REBUILT, evidence, detail=detail, settled=True)
 
 
 def _forked(clash: Clash, now: int) -> Finding:

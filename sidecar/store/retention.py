@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from sidecar.core.verdict import Verdict
+from sidecar.store import departure
 from sidecar.store.chain import ChainStore
 from sidecar.store.unit import SqliteUnit
 
@@ -118,6 +119,7 @@ async def _drop(unit: SqliteUnit, *, execution_id: int, before: int) -> int | No
     rows = (await unit.row_counts((execution_id,)))[execution_id][0]
     for statement in _DROP:
         await unit.rows(statement, (execution_id,))
+    await departure.note(unit, execution_id, rebuilt=False, now=unit.now())
     return rows
 
 

@@ -10,12 +10,15 @@ is given twice.  Source: spec 6.1, 6.2.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
 from sidecar.core.authority import StoredEvent
+from sidecar.store import departure
 from sidecar.store.connection import Connection
+from sidecar.store.departure import Departure
 from sidecar.store.rows import EVENT_COLUMNS, stored_event
 from sidecar.store.unit import SqliteUnit
 
@@ -36,21 +39,26 @@ class Numbered:
 
 
 class Committed:
-    """The highest number that is committed; whoever waits for a higher one is woken."""
+    """The highest numbers that are committed; whoever waits for a higher one is woken.
 
-    def __init__(self, high: int) -> None:
+    `high`: of events.  `departed`: of partitions that were let go of.
+    """
+
+    def __init__(self, high: int, departed: int = 0) -> None:
         self.high = high
+        self.departed = departed
         self._moved = asyncio.Event()
 
-    def reach(self, high: int) -> None:
-        if high > self.high:
-            self.high = high
+    def reach(self, high: int, departed: int = 0) -> None:
+        if high > self.high or departed > self.departed:
+            self.high = max(high, self.high)
+            self.departed = max(departed, self.departed)
             self._moved.set()
             self._moved = asyncio.Event()
 
-    async def beyond(self, gseq: int) -> int:
-        """Return the highest number as soon as it is greater than `gseq`."""
-        while self.high <= gseq:
+    async def beyond(self, gseq: int, departed: int) -> int:
+        """Return the highest number of an event as soon as there is something beyond either."""
+        while self.high <= gseq and self.departed <= departed:
             await self._moved.wait()
         return self.high
 
@@ -59,17 +67,32 @@ async def after(connection: Connection, gseq: int, limit: int) -> list[Numbered]
     return [Numbered(row[0], stored_event(row[1:])) for row in await connection.rows(AFTER, (gseq, limit))]
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a follower has not seen, from one snapshot: first what went, then what came."""
+
+    departures: Sequence[Departure]
+    events: Sequence[Numbered]
+
+
+async def news(connection: Connection, gseq: int, departed: int, limit: int) -> News:
+    """At most `limit` of each; no events before the last of the departures."""
+    gone = await departure.after(connection, departed, limit)
+    return News(gone, () if len(gone) == limit else await after(connection, gseq, limit))
+
+
 async def up_to(connection: Connection, gseq: int) -> Numbered | None:
     found = await connection.rows(UP_TO, (gseq,))
     return Numbered(found[0][0], stored_event(found[0][1:])) if found else None
 
 
 async def prepare(unit: SqliteUnit) -> str:
-    """Make a store that can be followed: the index, and a name of its own, which is returned.
+    """Make a store that can be followed: the index, departures, and a name, which is returned.
 
     A number means something only together with the store that gave it.
     """
     await unit.rows(INDEX)
+    await unit.rows(departure.TABLE)
     await unit.rows(_NAME, (uuid4().hex,))
     ((name,),) = await unit.rows(_NAMED)
     return str(name)

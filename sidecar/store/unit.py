@@ -94,6 +94,8 @@ class SqliteUnit:
         self._due: dict[int, Due | None] = {}
         self._cursors: dict[str, Cursor | None] = {}
         self._then: list[Callable[[], None]] = []
+        self.departed = 0
+        """The number of the latest departure of this unit; see `departure`."""
         self._ended = False
 
     async def perform(self, work: Callable[[SqliteUnit], Awaitable[T]]) -> T:

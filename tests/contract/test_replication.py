@@ -9,7 +9,9 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 
@@ -17,7 +19,9 @@ from sidecar.core.authority import NotPopulated, StoredEvent
 from sidecar.core.event import Event
 from sidecar.errors import ConfigError, StoreCorrupt, StoreError, StoreFormatError, StoreLocked
 from sidecar.store import ChainStore, StoreReader, events
+from sidecar.store.check import check
 from sidecar.store.replication import Follower, Step
+from sidecar.store.retention import DAY_US, Retention
 from sidecar.store.sequence import AFTER
 from sidecar.store.unit import SqliteUnit
 from tests.contract.backends import SqliteBackend
@@ -189,7 +193,7 @@ async def test_a_replica_of_another_store_begins_at_0(sqlite: SqliteBackend, tmp
         await second.populate_from_log(2, long_chain(3, execution_id=2))
         await replica.caught_up()
         assert sorted(await copied(path)) == [1, 2]
-    assert len(run(path, "SELECT * FROM replica_position")) == 2
+    assert len(run(path, "SELECT * FROM replica_position WHERE replica NOT LIKE '%/departures'")) == 2
 
 
 async def test_a_primary_that_was_put_back_gives_its_numbers_again(
@@ -482,7 +486,7 @@ async def test_a_store_that_has_replicas_is_indexed_when_it_opens(
 
 async def test_waiting_for_the_next_number_ends_with_its_commit(sqlite: SqliteBackend) -> None:
     async with sqlite.open() as store:
-        waiting = asyncio.create_task(store.committed.beyond(0))
+        waiting = asyncio.create_task(store.committed.beyond(0, 0))
 
         async def work(unit: SqliteUnit) -> None:
             await unit.populate(())
@@ -515,3 +519,154 @@ async def test_i47_a_cursor_table_that_is_gone_is_a_failure(sqlite: SqliteBacken
         sqlite.run("DROP TABLE apply_cursor")
         with pytest.raises(StoreError):
             await store.load_apply_cursor(0)
+
+
+# What the primary let go of
+
+
+OLD = long_chain(4, execution_id=9)
+NEW = tuple(replace(event, body='{"new":1}') for event in OLD[:3])
+
+
+async def prepared(store: ChainStore) -> None:
+    for e in (E, 9):
+        await store.populate_from_log(e, long_chain(4, execution_id=e))
+
+
+async def dropped(sqlite: SqliteBackend, store: ChainStore, execution_id: int) -> None:
+    """Retention lets go of one execution."""
+    sqlite.run(
+        "UPDATE partition SET verdict = 'log_pruned', verdict_at = 1, verdict_rows = 0, last_change_at = 1"
+        " WHERE execution_id = ?",
+        execution_id,
+    )
+    assert (await Retention(store, DAY_US).step()).executions == 1
+
+
+def reached(step: Step, *, high: int, departed: int) -> bool:
+    return step.position >= high and step.departed >= departed
+
+
+def findings(path: Path, execution_id: int) -> list[tuple[object, ...]]:
+    return run(
+        path, "SELECT verdict, resolved_at IS NOT NULL FROM finding WHERE execution_id = ?", execution_id
+    )
+
+
+async def test_a_dropped_partition_is_dropped_on_a_replica(sqlite: SqliteBackend, tmp_path: Path) -> None:
+    path = tmp_path / "replica.db"
+    async with sqlite.open() as store, following(store, path) as replica:
+        await prepared(store)
+        await replica.caught_up()
+        await dropped(sqlite, store, 9)
+        await replica.until(lambda step: step.departed == 1)  # although no event came
+        assert await copied(path) == await contents(store) == {E: long_chain(4)}
+    assert run(path, "SELECT execution_id FROM partition") == [(E,)]
+    assert findings(path, 9) == []
+    assert check(path).findings == []
+
+
+@pytest.mark.parametrize("rows", [1, 2, 500])
+async def test_a_replica_that_was_away_drops_what_went_and_takes_what_came_after(
+    sqlite: SqliteBackend, tmp_path: Path, rows: int
+) -> None:
+    """The same execution may come back; what went before must not meet what came after."""
+    path = tmp_path / "replica.db"
+    async with sqlite.open() as store:
+        await prepared(store)
+        async with following(store, path) as replica:
+            await replica.caught_up()
+        await dropped(sqlite, store, 9)
+        await dropped(sqlite, store, E)
+        await store.populate_from_log(9, NEW)
+        await store.populate_from_log(3, long_chain(2, execution_id=3))
+        async with following(store, path, rows=rows) as replica:
+            step = await replica.until(lambda step: step.departed == 2 and step.lag == 0)
+            assert step.forks == 0
+            assert await copied(path) == await contents(store) == {9: NEW, 3: long_chain(2, execution_id=3)}
+        async with following(store, path, rows=rows) as replica:  # nothing goes a second time
+            await replica.until(lambda step: not step.applied)
+            assert await copied(path) == await contents(store)
+
+
+async def test_a_rebuilt_partition_is_taken_anew_and_a_fork_of_it_ends(
+    sqlite: SqliteBackend, tmp_path: Path
+) -> None:
+    path = tmp_path / "replica.db"
+    async with sqlite.open() as store:
+        await prepared(store)
+        async with ChainStore.open(str(path)) as other:
+            await other.apply_replicated(replace(OLD[1], body='{"other":1}'), 2)
+        async with following(store, path) as replica:
+            assert (await replica.caught_up()).forks == 1
+            await store.rebuild(9, NEW)
+            step = await replica.until(lambda step: step.departed == 1 and step.lag == 0)
+            assert step.forks == 0
+            assert await copied(path) == await contents(store) == {E: long_chain(4), 9: NEW}
+    assert findings(path, 9) == [("forked", 1), ("rebuilt", 1)]
+    ((evidence,),) = run(path, "SELECT evidence FROM finding WHERE verdict = 'rebuilt'")
+    assert '{\\"other\\":1}' in str(evidence)  # what stood there is not lost
+    assert check(path).findings == []
+
+
+async def test_departures_reach_the_replica_of_a_replica(sqlite: SqliteBackend, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.db", tmp_path / "second.db"
+    async with sqlite.open() as store:
+        await prepared(store)
+        for _ in range(2):
+            async with following(store, first) as replica:
+                await replica.until(lambda step: step.departed == store.committed.departed and step.lag == 0)
+            async with ChainStore.open(str(first)) as middle, following(middle, second) as replica:
+                high, departed = middle.committed.high, middle.committed.departed
+                await replica.until(partial(reached, high=high, departed=departed))
+            assert await copied(second) == await contents(store)
+            if 9 in await contents(store):
+                await dropped(sqlite, store, 9)
+    assert list(await copied(second)) == [E]
+
+
+async def test_a_primary_that_was_put_back_lets_its_replica_begin_anew(
+    sqlite: SqliteBackend, tmp_path: Path
+) -> None:
+    """Departures are numbered like events: after a restore the same numbers mean others."""
+    path, kept = tmp_path / "replica.db", tmp_path / "kept.db"
+    async with sqlite.open() as store:
+        await prepared(store)
+        await store.prepare_following()
+    copyfile(sqlite.path, kept)
+    async with sqlite.open() as store:
+        await dropped(sqlite, store, 9)
+        async with following(store, path) as replica:
+            await replica.until(lambda step: step.departed == 1 and step.lag == 0)
+    copyfile(kept, sqlite.path)
+    async with sqlite.open() as store:
+        async with following(store, path) as replica:
+            await replica.caught_up()
+            assert await copied(path) == await contents(store) == {E: long_chain(4), 9: OLD}
+        await dropped(sqlite, store, E)
+        async with following(store, path) as replica:
+            await replica.until(lambda step: step.departed == 1 and step.lag == 0)
+            assert await copied(path) == await contents(store) == {9: OLD}
+
+
+async def test_a_store_that_nobody_follows_keeps_no_departures(sqlite: SqliteBackend) -> None:
+    async with sqlite.open() as store:
+        await prepared(store)
+        await dropped(sqlite, store, 9)
+        assert store.committed.departed == 0
+    assert sqlite.run("SELECT name FROM sqlite_master WHERE name = 'departure'") == []
+
+
+async def test_a_follower_that_only_catches_up_ends(sqlite: SqliteBackend, tmp_path: Path) -> None:
+    path = tmp_path / "replica.db"
+    steps: list[Step] = []
+    async with sqlite.open() as store:
+        await prepared(store)
+        await Follower(store, str(path), rows=3).catch_up(steps.append)
+        assert (steps[0].applied, steps[-1].lag, len(steps) > 2) == (False, 0, True)
+        await dropped(sqlite, store, 9)
+        await Follower(store, str(path)).catch_up(steps.append)
+        assert await copied(path) == await contents(store)
+        before = len(steps)
+        await Follower(store, str(path)).catch_up(steps.append)
+        assert len(steps) == before + 1  # opened, nothing to do

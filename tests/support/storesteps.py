@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from sidecar.errors import Forked, Invalid, NotHead
 from sidecar.store import ChainStore
 from sidecar.store.unit import SqliteUnit
 from tests.contract.events import chain
+from tests.support.changing import replace
 
 Step = Callable[[ChainStore], Awaitable[object]]
 

@@ -53,7 +53,7 @@ from sidecar.source.scan import scan
 from sidecar.source.sums import LogSums
 from sidecar.store import ChainStore
 from sidecar.store.clock import StoreClock
-from sidecar.store.replication import Follower
+from sidecar.store.replication import Follower, caught_up
 from sidecar.store.retention import DAY_US, Retention
 from sidecar.store.sums import StoreSums
 from sidecar.telemetry import logs
@@ -378,7 +378,11 @@ async def backfilled(settings: Settings) -> tuple[Counter[str], int]:
         # The log first: no store is made for a log that cannot be read.
         source = await opened.enter_async_context(open_log(settings, logs.get("backfill")))
         store = await opened.enter_async_context(
-            ChainStore.open(settings.store, synchronous=settings.store_synchronous)
+            ChainStore.open(
+                settings.store,
+                synchronous=settings.store_synchronous,
+                replicas=settings.store_replicas,
+            )
         )
         log = source.reader(store.clock)
         feed = _feed(settings, store, log)
@@ -395,7 +399,17 @@ async def backfilled(settings: Settings) -> tuple[Counter[str], int]:
                     done["log_truncated"] += sum(each.events is None for each in step.logs)
                     rows += report.rows
                     advance(report.rows, f"{done.total():,} executions")
+        _report_replicas(await caught_up(store, settings.store_replicas))
     return done, rows
+
+
+def _report_replicas(found: Sequence[int | StoreError]) -> None:
+    """What is in the way of a replica is its own: the store is filled, and a run catches up."""
+    for index, each in enumerate(found):
+        if isinstance(each, StoreError):
+            logs.get("backfill").warning("replica_away", replica=index, reason=str(each), hint=each.hint)
+        elif each:
+            logs.get("backfill").warning("replica_forked", replica=index, events=each)
 
 
 def _report_backfill(done: Counter[str], rows: int, seconds: float, as_json: bool) -> int:

@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from sidecar.core.authority import StoredEvent
 from sidecar.core.evidence import FORKED, REBUILT, Finding, Rows, side
 from sidecar.core.ports import EpochSpan
+from sidecar.errors import StoreError
 from sidecar.store import departure, events
 from sidecar.store.chain import ChainStore
 from sidecar.store.departure import Departure
@@ -110,12 +111,17 @@ class Follower:
             while True:
                 await self._step(replica, name, tell)
 
-    async def catch_up(self, tell: Callable[[Step], None]) -> None:
-        """Follow until the replica has what the primary has committed; otherwise as `follow`."""
+    async def catch_up(self, tell: Callable[[Step], None] = lambda step: None) -> int:
+        """Follow until the replica has what the primary has committed; otherwise as `follow`.
+
+        Returns:
+            How many events it holds differently.
+        """
         async with self._opened(tell) as (replica, name):
             high, departed = self._primary.committed.high, self._primary.committed.departed
             while self._position < high or self._departed < departed:
                 await self._step(replica, name, tell)
+            return int((await replica.query(_FORKS))[0][0])
 
     @asynccontextmanager
     async def _opened(self, tell: Callable[[Step], None]) -> AsyncIterator[tuple[ChainStore, str]]:
@@ -162,6 +168,21 @@ class Follower:
         self._position, self._departed = position, departed
         forks = (await replica.query(_FORKS))[0][0]
         tell(Step(position, self.lag, tuple(clashes), forks, departed=departed))
+
+
+async def caught_up(primary: ChainStore, urls: Sequence[str]) -> list[int | StoreError]:
+    """Bring replicas up to what is committed, one after the other.
+
+    Returns:
+        For each: how many events it holds differently, or why it cannot be used now.
+    """
+    found: list[int | StoreError] = []
+    for url in urls:
+        try:
+            found.append(await Follower(primary, url).catch_up())
+        except StoreError as error:
+            found.append(error)
+    return found
 
 
 def _departures(name: str) -> str:

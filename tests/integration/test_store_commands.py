@@ -69,8 +69,7 @@ async def test_a_second_writer_s_partition_is_rebuilt_and_matches_again(pg: Data
         await sidecar.verdict(E, "match")
         assert [event.event_id for event in (await sidecar.read(E)).events or ()] == [1, 2, 3, 4, 5]
         await sidecar.idle()
-        ((verdict, evidence),) = await sidecar.store.query("SELECT verdict, evidence FROM finding")
-        assert verdict == "rebuilt"
+        ((evidence,),) = await sidecar.store.query("SELECT evidence FROM finding WHERE verdict = 'rebuilt'")
         assert json.loads(evidence)["partition"]["verdict"] == "second_writer"
 
 

@@ -112,7 +112,7 @@ async def test_what_is_in_the_way_is_said_as_by_every_read(sqlite: SqliteBackend
         await read(store)
 
 
-async def test_f06_a_malformed_claim_is_damage_for_a_small_chain_too(sqlite: SqliteBackend) -> None:
+async def test_a_malformed_claim_is_damage_for_a_small_chain_too(sqlite: SqliteBackend) -> None:
     async with sqlite.open() as store:
         await store.populate_from_log(E, chain(1, 2))
         for column, what in (("wm_first", "watermark"), ("cov_total", "coverage")):

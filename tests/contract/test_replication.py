@@ -529,7 +529,7 @@ NEW = tuple(replace(event, body='{"new":1}') for event in OLD[:3])
 
 
 async def prepared(store: ChainStore) -> None:
-    for e in (E, 9):
+    for e in (9, E):
         await store.populate_from_log(e, long_chain(4, execution_id=e))
 
 
@@ -578,12 +578,13 @@ async def test_a_replica_that_was_away_drops_what_went_and_takes_what_came_after
             await replica.caught_up()
         await dropped(sqlite, store, 9)
         await dropped(sqlite, store, E)
-        await store.populate_from_log(9, NEW)
-        await store.populate_from_log(3, long_chain(2, execution_id=3))
+        later = {e: tuple(replace(each, execution_id=e) for each in NEW) for e in (E, 9, 3)}
+        for e, log in later.items():  # the one that departed last comes first
+            await store.populate_from_log(e, log)
         async with following(store, path, rows=rows) as replica:
             step = await replica.until(lambda step: step.departed == 2 and step.lag == 0)
             assert step.forks == 0
-            assert await copied(path) == await contents(store) == {9: NEW, 3: long_chain(2, execution_id=3)}
+            assert await copied(path) == await contents(store) == later
         async with following(store, path, rows=rows) as replica:  # nothing goes a second time
             await replica.until(lambda step: not step.applied)
             assert await copied(path) == await contents(store)

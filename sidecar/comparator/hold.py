@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
-from sidecar.certified import Certified
+from sidecar.certified import Answer, Certified
 from sidecar.comparator.record import recorded
 from sidecar.comparator.report import Held, Judged
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
 from sidecar.core.compare import Comparison, compare
-from sidecar.core.digest import canonical_json
+from sidecar.core.digest import canonical_json, digest
 from sidecar.core.due import Asked, Due, News, Ruled, Windows, updated
 from sidecar.core.event import Event
 from sidecar.core.evidence import Finding, finding, leaves_finding
@@ -28,7 +28,8 @@ from sidecar.core.populate import InSync, StaleLog
 from sidecar.core.ports import Clock, ExecutionLog, Populated, Unit, save_due
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
-from sidecar.core.verdict import RESOLVING, RETRY, Judgement, Verdict
+from sidecar.core.verdict import RESOLVING, RETRY, Judgement, Kind, Verdict
+from sidecar.core.workflow import fold
 
 
 class Pools(Protocol):
@@ -175,7 +176,9 @@ class HoldUnit:
                 comparison = compare(guarded.events, done.order.events)
                 held.compared += len(guarded.events)
                 if self.projecting and comparison.holds:
-                    held.states[log.execution_id] = self._state(unit, done, due, guarded.events)
+                    answer = self.certified.state_of(unit, done, due, guarded.events)
+                    comparison = _states(comparison, answer, done, done.order.events)
+                    held.states[log.execution_id] = _projected(answer)
         hold = Hold(
             populated=done,
             guarded=guarded,
@@ -209,14 +212,6 @@ class HoldUnit:
                 pooled = self.pools.pool(i)
                 held.found += sum(event.event_id not in pooled for event in new)
 
-    def _state(self, unit: Unit, done: Populated, due: Due | None, served: Sequence[Event]) -> str:
-        """The folded state as D3 keeps it; empty where an event of it could not be read.
-
-        Here and not with the verdict: the roller must not yet have seen what the pool's steps add.
-        """
-        answer = self.certified.state_of(unit, done, due, served)
-        return "" if answer.state is None or answer.unreadable else canonical_json(answer.state)
-
     async def _project(self, unit: Unit, judgement: Judgement, state: str) -> None:
         """Record a final verdict, and with a match the folded state of what was served.
 
@@ -231,6 +226,26 @@ class HoldUnit:
         # After a match what is left in the pool came after the log read and still waits.
         if judgement.verdict not in RETRY and judgement.verdict is not Verdict.MATCH:
             self.pools.drop_pool(unit, judgement.execution_id)
+
+
+STATE_SHARE: Final = 10
+"""One change in so many has its state held against a fold of the log, and every terminal one."""
+
+
+def _states(comparison: Comparison, answer: Answer, done: Populated, ordered: Sequence[Event]) -> Comparison:
+    """The axis `state`: the store's state, folded or kept, against a fold of the log's own rows."""
+    asked = done.partition.terminal or (done.partition.execution_id + len(ordered)) % STATE_SHARE == 0
+    if not asked or answer.state is None or answer.unreadable:
+        return comparison
+    fresh = fold(ordered)
+    if fresh is not None and digest(fresh) == digest(answer.state):
+        return comparison
+    return replace(comparison, kinds=(*comparison.kinds, Kind.STATE), position=len(ordered) - 1)
+
+
+def _projected(answer: Answer) -> str:
+    """The state as D3 keeps it; empty where an event of it could not be read."""
+    return "" if answer.state is None or answer.unreadable else canonical_json(answer.state)
 
 
 def _ruled(ruling: Ruling | None) -> Ruled | None:

@@ -164,6 +164,27 @@ def rendered_state(events: Iterable[Event]) -> str:
     return canonical_json(state)
 
 
+async def test_the_axis_state_holds_the_kept_state_against_a_fold_of_the_log(line: Line) -> None:
+    here = await line()
+    await cached(here, *steps(1, 2, 3))
+    kept = (await ask(here)).state
+    assert kept is not None
+    kept.ctx["e1"] = "something else"  # a skip that lies
+    (judged,) = (await here.tick()).judged
+    assert (judged.judgement.verdict, judged.judgement.kinds) == ("divergent", ("state",))
+    assert (await ask(here)).state is None, "a divergence withdraws trust, in the same hold"
+
+
+async def test_the_axis_state_is_asked_at_every_terminal_event(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = await line()
+    monkeypatch.setattr("sidecar.comparator.hold.fold", lambda _events: None)
+    await here.write(*steps(1), step(2, 1, "playbook.completed"))
+    (judged,) = (await here.tick()).judged
+    assert judged.judgement.kinds == ("state",)
+
+
 async def test_the_comparator_s_own_populate_is_staged_for_its_decision(line: Line, folds: Folds) -> None:
     here = await line()
     await cached(here, *steps(1, 2))

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -193,6 +194,51 @@ def demo(
 
     termination.unwind()
     raise typer.Exit(main_demo(seconds=seconds, speed=speed, keep=keep, as_json=as_json))
+
+
+class Format(StrEnum):
+    """How `inspect` shows an execution."""
+
+    TEXT = "text"
+    JSON = "json"
+    MERMAID = "mermaid"
+    DOT = "dot"
+
+
+@cli.command("inspect", context_settings={"ignore_unknown_options": True})
+def inspect_(
+    execution: Annotated[str, typer.Argument(metavar="ID", help="The execution.")],
+    form: Annotated[
+        Format, typer.Option("--format", metavar="text|json|mermaid|dot", help="How it is shown.")
+    ] = Format.TEXT,
+    everything: Annotated[bool, typer.Option("--all", help="Fold no linear runs.")] = False,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Show the bodies that the findings keep.")
+    ] = False,
+    dsn: Dsn = None,
+    dsn_file: DsnFile = None,
+    store: Store = None,
+) -> None:
+    """Show one execution: its links as a tree, what each side holds, verdict, findings.
+
+    Read-only, also beside a running sidecar; without a store it shows the log, without
+    Postgres the store.  An execution that was never seen ends with 3.
+    """
+    wanted = execution_id(execution, hint="ID")
+    settings = _settings(dsn, dsn_file, store)
+    from sidecar import inspectcommand
+
+    termination.unwind()
+    raise typer.Exit(
+        inspectcommand.main_inspect(
+            settings,
+            wanted,
+            form=form.value,
+            everything=everything,
+            payload=payload,
+            store_given=store is not None,
+        )
+    )
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})

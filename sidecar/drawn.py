@@ -37,13 +37,17 @@ def text(drawing: Picture, *, everything: bool = False) -> Iterator[str]:
             gap = run.entry.missing
             yield f"✗ {gap} is missing"
         outer, inner = _rails(run)
-        branches = number + 1 < len(shown) and len(shown[number + 1][0].rails) > len(run.rails)
+        behind = shown[number + 1][0].entry if number + 1 < len(shown) else None
+        branches = behind == AtFork(run.nodes[-1].event_id)
         for place, entry in enumerate(entries):
             first, last = place == 0, place == len(entries) - 1
             sign = _SIGNS[type(run.entry)] if first else "└" if last and not branches else "│"
-            yield f"{outer if first else inner}{sign} {_line(entry)}"
-        if isinstance(run.entry, AtCircle):
-            yield f"{inner}↻ back to {run.nodes[0].event_id}"
+            back = (
+                f"  [follows {run.entry.previous}: a circle]"
+                if first and isinstance(run.entry, AtCircle)
+                else ""
+            )
+            yield f"{outer if first else inner}{sign} {_line(entry)}{back}"
     if more:
         yield f"… {more:,} more roots and branches: --all shows them"
 
@@ -116,10 +120,10 @@ def _parts(drawing: Picture, everything: bool) -> Iterator[tuple[str, str, str, 
     shown, more = _shown(drawing, everything)
     names: dict[int, str] = {}
     gaps: dict[int, str] = {}
+    back: list[tuple[int, str]] = []
     count = 0
     for run, entries in shown:
-        before = ""
-        kind = "link"
+        before, kind = "", "link"
         match run.entry:
             case AtGap(missing):
                 if missing not in gaps:
@@ -130,7 +134,8 @@ def _parts(drawing: Picture, everything: bool) -> Iterator[tuple[str, str, str, 
                 before = names[event_id]
             case AtRoot() | AtCircle():
                 pass
-        first = f"n{count}"
+        if isinstance(run.entry, AtCircle):
+            back.append((run.entry.previous, f"n{count}"))
         for entry in entries:
             name = f"n{count}"
             count += 1
@@ -138,10 +143,11 @@ def _parts(drawing: Picture, everything: bool) -> Iterator[tuple[str, str, str, 
             if before:
                 yield kind, before, name, ""
             before, kind = name, "link"
-            if isinstance(entry, Node):
-                names[entry.event_id] = name
-        if isinstance(run.entry, AtCircle):
-            yield "link", before, first, ""
+            nodes = entry.nodes if isinstance(entry, Fold) else (entry,)
+            names |= {node.event_id: name for node in nodes}
+    for previous, first in back:
+        if previous in names:
+            yield "link", names[previous], first, ""
     if more:
         yield "node", "", "more", f"{more} more roots and branches"
 

@@ -88,7 +88,10 @@ async def inspected(settings: Settings, execution_id: int, *, store_given: bool 
         return Inspected(execution_id, log, "", None, why, (), None)
     async with ChainStore.open_readonly(settings.store) as store:
         if not _names_a_log(settings):
-            return await _of_store(store, execution_id, "no connection to the log is configured")
+            found = await _of_store(store, execution_id, "no connection to the log is configured")
+            if not found.stored:
+                settings.source_dsn()  # says how to name one
+            return found
         try:
             # The log first, as everywhere; what it lacks of the store then is asked for once more.
             log = await _log(settings, execution_id)
@@ -98,7 +101,7 @@ async def inspected(settings: Settings, execution_id: int, *, store_given: bool 
                 log = await _log(settings, execution_id)
         except SourceError as error:
             found = await _of_store(store, execution_id, str(error))
-            if found.held is not None and not (found.held.partition or found.held.rows or found.findings):
+            if not found.stored:
                 raise  # whether it was ever seen cannot be told
             return found
         findings = tuple(await store.findings(execution_id))

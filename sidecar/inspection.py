@@ -7,12 +7,12 @@ payload is shown unless it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sidecar.core.due import Due
-from sidecar.core.links import order_by_links
+from sidecar.core.links import LinkOrder, Ordered, order_by_links
 from sidecar.core.picture import Node, Picture, picture
 from sidecar.core.ports import ExecutionLog, Snapshot
 from sidecar.core.verdict import Judgement
@@ -40,10 +40,15 @@ class Inspected:
     now: Judgement | None
 
     @property
+    def stored(self) -> bool:
+        """Whether the store has ever heard of it."""
+        held = self.held
+        return held is not None and bool(held.partition is not None or held.rows or self.findings)
+
+    @property
     def never_seen(self) -> bool:
-        """Neither side that could be read has ever heard of it."""
-        known = self.held is not None and (self.held.partition is not None or self.held.rows)
-        return not known and not self.findings and self.log is not None and self.log.events == ()
+        """Neither side has ever heard of it; a log that was not read says nothing."""
+        return not self.stored and self.log is not None and self.log.events == ()
 
     @property
     def picture(self) -> Picture:
@@ -72,11 +77,12 @@ def told(found: Inspected, *, payload: bool) -> Iterator[str]:
         yield from _finding(finding, payload=payload)
 
 
-def _order(order: Any) -> str:
-    names = (
-        f"{name} {getattr(order, name)}" for name in type(order).__dataclass_fields__ if name != "events"
-    )
-    return " ".join((order.label, *names))
+def _order(order: LinkOrder) -> str:
+    """The label, and what a refusal names."""
+    if isinstance(order, Ordered):
+        return order.label
+    named = ", ".join(f"{field.name} {getattr(order, field.name)}" for field in fields(order))
+    return visible(f"{order.label}: {named}", most=TEXT_MAX)
 
 
 def _store(found: Inspected) -> Iterator[str]:

@@ -75,7 +75,9 @@ class AtFork:
 
 @dataclass(frozen=True, slots=True)
 class AtCircle:
-    """The run stands on a circle: its last event is the first one's predecessor."""
+    """The run begins on a circle: the first event's predecessor stands behind it."""
+
+    previous: int
 
 
 Entry = AtRoot | AtGap | AtFork | AtCircle
@@ -151,8 +153,9 @@ def picture(log: Sequence[Event] | None, stored: Sequence[StoredEvent] | None) -
     circles = []
     for event_id in nodes:
         if event_id not in drawing.drawn:
-            circles.append(_on_circle(event_id, nodes))
-            drawing.draw(AtCircle(), circles[-1], ())
+            first, previous = _on_circle(event_id, nodes)
+            circles.append(first)
+            drawing.draw(AtCircle(previous), first, ())
     return Picture(
         tuple(drawing.runs),
         roots,
@@ -213,15 +216,20 @@ class _Drawing:
             at = behind[0]
 
 
-def _on_circle(event_id: int, nodes: dict[int, Node]) -> int:
-    """The smallest event of the circle that the links before `event_id` lead to."""
+def _on_circle(event_id: int, nodes: dict[int, Node]) -> tuple[int, int]:
+    """The smallest event of the circle that the links before `event_id` lead to, and its predecessor.
+
+    Every event that no root and no gap leads to has one before it.
+    """
+    links = {at: node.prev_event_id for at, node in nodes.items() if node.prev_event_id is not None}
     met: dict[int, None] = {}
-    at: int | None = event_id
-    while at is not None and at not in met:
+    at = event_id
+    while at not in met:
         met[at] = None
-        at = nodes[at].prev_event_id
+        at = links[at]
     path = list(met)
-    return min(path[path.index(at) :]) if at is not None else event_id
+    first = min(path[path.index(at) :])
+    return first, links[first]
 
 
 def _nodes(

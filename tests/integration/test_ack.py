@@ -16,6 +16,7 @@ from sidecar.cli import entry
 from sidecar.core.evidence import Finding
 from sidecar.errors import StoreBusy, StoreLocked
 from sidecar.store import ChainStore
+from sidecar.store import acknowledge as acknowledging
 from sidecar.store.acknowledge import WHY_MAX, acknowledge
 from sidecar.store.check import check
 from sidecar.store.overview import open_findings
@@ -161,6 +162,22 @@ async def test_beside_the_one_writer_it_waits_its_turn_and_leaves_the_lock_alone
         await running.populate_from_log(E, chain(1, 2, 3, 4))
         assert (await running.chain_if_authoritative(E)).events == chain(1, 2, 3, 4)
         assert {k: v for k, v in dump(store).items() if k == "finding"} == {"finding": before["finding"]}
+
+
+def test_nobody_writes_between_its_look_and_its_mark(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write lock is taken before the finding is read; else the mark may meet a newer snapshot."""
+    looked = acknowledging._checked
+
+    def meddled(*found: Any) -> Any:
+        with (
+            closing(sqlite3.connect(store, timeout=0)) as other,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            other.execute("UPDATE finding SET detail = 'meddled'")
+        return looked(*found)
+
+    monkeypatch.setattr(acknowledging, "_checked", meddled)
+    assert acknowledge(store, 1, "x", now=1).why == "x"
 
 
 def test_a_transaction_that_does_not_end_is_busy_and_nothing_is_written(store: Path) -> None:

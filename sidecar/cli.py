@@ -7,18 +7,16 @@ Machine output goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from sidecar import __version__, termination
-from sidecar.core.event import ID_MAX, ID_MIN
+from sidecar.arguments import Format, execution_id, finding_number, moment
 from sidecar.errors import ConfigError, InvariantError, SidecarError
 
 if TYPE_CHECKING:  # pydantic-settings takes longer to import than the rest together
@@ -194,15 +192,6 @@ def demo(
 
     termination.unwind()
     raise typer.Exit(main_demo(seconds=seconds, speed=speed, keep=keep, as_json=as_json))
-
-
-class Format(StrEnum):
-    """How `inspect` shows an execution."""
-
-    TEXT = "text"
-    JSON = "json"
-    MERMAID = "mermaid"
-    DOT = "dot"
 
 
 @cli.command("inspect", context_settings={"ignore_unknown_options": True})
@@ -459,50 +448,8 @@ def _settle(given: float | None) -> float:
     return SETTLE_ON_TERMINAL_S if sys.stdout.isatty() else 0.0
 
 
-_SPAN: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
-_UNIT: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def moment(text: str, *, now: datetime) -> datetime:
-    """The time behind `--since`, in UTC: a span before `now`, or an ISO 8601 time.
-
-    Raises:
-        typer.BadParameter: it is neither, or before the year 1.
-    """
-    span = _SPAN.fullmatch(text.strip())
-    try:
-        if span is not None:
-            return now - timedelta(**{_UNIT[span[2]]: int(span[1])})
-        at = datetime.fromisoformat(text.strip())
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise typer.BadParameter("write 90s, 15m, 2h, 7d or an ISO 8601 time", param_hint="--since") from None
-
-
 def _moment(text: str | None) -> datetime | None:
     return None if text is None else moment(text, now=datetime.now(UTC))
-
-
-def execution_id(text: str, *, hint: str = "--execution") -> int:
-    """A 64-bit id in decimal.
-
-    Raises:
-        typer.BadParameter: it is none.
-    """
-    if re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) is None or not ID_MIN <= int(text) <= ID_MAX:
-        raise typer.BadParameter("an execution id is a decimal 64-bit number", param_hint=hint)
-    return int(text)
-
-
-def finding_number(text: str) -> int:
-    """The number of a finding: decimal, from 1.
-
-    Raises:
-        typer.BadParameter: it is none.
-    """
-    if re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) is None or not 0 < int(text) <= ID_MAX:
-        raise typer.BadParameter("a finding has a decimal number from 1", param_hint="ID")
-    return int(text)
 
 
 def _version(show: bool) -> None:

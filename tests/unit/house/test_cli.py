@@ -214,13 +214,13 @@ def test_verify_does_not_take_its_store_from_the_environment(monkeypatch: pytest
     ],
 )
 def test_since_is_a_span_or_a_time(text: str, at: datetime) -> None:
-    assert cli.moment(text, now=NOW) == at
+    assert arguments.moment(text, now=NOW) == at
 
 
 @pytest.mark.parametrize("text", ["", "h", "1w", "-1h", "999999999d", "2026-13-01", "0001-01-01T00:00+02:00"])
 def test_any_other_since_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter):
-        cli.moment(text, now=NOW)
+        arguments.moment(text, now=NOW)
 
 
 SIGTERM_AT_AN_IMPORT = """

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from sidecar import __version__, cli
+from sidecar import __version__, arguments, cli
 from sidecar.errors import (
     ConfigError,
     InvariantError,

@@ -27,12 +27,15 @@ from structlog.typing import FilteringBoundLogger
 
 from sidecar.board import Board
 from sidecar.certified import Certified
+from sidecar.comparator.audit import Audit
 from sidecar.comparator.findings import Verification
 from sidecar.comparator.loop import Comparator
+from sidecar.comparator.pace import Pace
 from sidecar.comparator.verify import Logs, against_store, against_temporary, by_sums, read_whole, verify
 from sidecar.console import progress, show_backfill, show_verification
 from sidecar.core.due import SECOND
 from sidecar.core.event import ID_MAX, ID_MIN
+from sidecar.core.exclusion import Exclusion
 from sidecar.core.ports import Batch
 from sidecar.core.settle import Limits
 from sidecar.core.verdict import Judgement
@@ -42,7 +45,7 @@ from sidecar.gauges import Gauges
 from sidecar.line import Instruments, Line
 from sidecar.pinned import PinWatch
 from sidecar.sampler import Sampler
-from sidecar.settings import Reading, Settings, variable
+from sidecar.settings import Reading, Settings, micros, variable
 from sidecar.source.choose import estimated_rows, read_each, read_since
 from sidecar.source.compare import Comparison, compared
 from sidecar.source.log import PostgresLog
@@ -52,6 +55,7 @@ from sidecar.source.pins import find_pins
 from sidecar.source.scan import scan
 from sidecar.source.sums import LogSums
 from sidecar.store import ChainStore
+from sidecar.store.audit import SqliteAuditBook
 from sidecar.store.clock import StoreClock
 from sidecar.store.replication import Follower, caught_up
 from sidecar.store.retention import DAY_US, Retention
@@ -231,6 +235,7 @@ async def _line(
             settings.windows,
             projecting=True,
             certified=certified,
+            exclusion=Exclusion(settings.exclude),
         )
     await store.flag_held()
     gauges = await Gauges(store, settings, instruments, certified=certified).begun()
@@ -254,10 +259,24 @@ async def _line(
         tick_s=settings.tick_s,
         replicas=[Follower(store, url) for url in settings.store_replicas],
         retention=Retention(store, keep * DAY_US).step if (keep := settings.retain_days) else None,
+        audit=_audit(settings, store, source) if comparator is not None and settings.audit_share else None,
     )
     board.gauges, board.line, board.sampler = gauges, line, sampler
     board.state = partial(certified.state, store)
     return line
+
+
+def _audit(settings: Settings, store: ChainStore, source: LogSource) -> Audit:
+    return Audit(
+        source.summer(store.clock),
+        StoreSums(store.path),
+        SqliteAuditBook(store),
+        store.clock,
+        settings.windows,
+        Pace(settings.audit_share, time.monotonic),
+        round_us=micros(settings.audit_round_s),
+        exclusion=Exclusion(settings.exclude),
+    )
 
 
 def _feed(
@@ -329,21 +348,22 @@ async def verification(
     """What `verify` found; see `main_verify`."""
     async with AsyncExitStack() as opened:
         source = await opened.enter_async_context(open_log(settings, logs.get("verify")))
+        exclusion = Exclusion(settings.exclude)
         found = Verification("temporary" if store_url is None else "store")
         if store_url is None:
             folder = opened.enter_context(TemporaryDirectory(prefix="noetl-chain-verify-"))
             store = await opened.enter_async_context(ChainStore.open(str(Path(folder) / "chain.db")))
             log = source.reader(store.clock)
-            judge = against_temporary(store, log)
+            judge = against_temporary(store, log, exclusion)
             parts = read_whole(_chosen(log, executions, since))
         else:
             raw = await opened.enter_async_context(ChainStore.open_readonly(store_url))
             log = source.reader(StoreClock(0))
-            judge = against_store(raw, log)
+            judge = against_store(raw, log, exclusion)
             if executions or since is not None:
                 parts = read_whole(_chosen(log, executions, since))
             else:
-                parts = by_sums(LogSums(log), StoreSums(raw.path), log)
+                parts = by_sums(LogSums(log), StoreSums(raw.path), log, exclusion)
         total = None if executions or since is not None else await estimated_rows(log)
         with progress("verify", total) as advance:
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from sidecar.comparator.audit import Audit, AuditReport
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import TickReport
 from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS
@@ -166,6 +167,7 @@ class Line:
         retention: Called once a tick; lets go of a few partitions whose log is gone.
         ticked: Called after every tick of the comparator.
         beside: Further loops; whatever happens to one is its own and stops nothing else.
+        audit: Compares the whole history, step by step.
         tick_s: Seconds between the comparator's ticks.
     """
 
@@ -182,10 +184,12 @@ class Line:
         retention: Callable[[], Awaitable[Dropped]] | None = None,
         ticked: Callable[[], None] = lambda: None,
         beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        audit: Audit | None = None,
     ) -> None:
         self._ticked = ticked
         self._beside = beside
         self._replicas = replicas
+        self._audit = audit
         self._retention = retention
         self.lanes = lanes
         self._feed = feed
@@ -224,6 +228,8 @@ class Line:
                 loops.create_task(self._guarded("comparator", self._judge))
             if self._retention is not None:
                 loops.create_task(self._guarded("retention", partial(self._retain, self._retention)))
+            if self._audit is not None:
+                loops.create_task(self._guarded("audit", partial(self._walk, self._audit)))
             for index, replica in enumerate(self._replicas):
                 loops.create_task(self._replicate(index, replica))
             for loop in self._beside:
@@ -301,6 +307,7 @@ class Line:
         metrics = self._metrics
         metrics.tail_rows("comparator", report.found)
         metrics.events_compared(report.compared)
+        metrics.excluded(report.excluded)
         metrics.evidence_dropped(report.evidence_dropped)
         for outcome, count in report.outcomes.items():
             metrics.populate(outcome, count)
@@ -382,6 +389,35 @@ class Line:
             self._well("retention")
             self.progress.move()
             await asyncio.sleep(self._tick_s)
+
+    async def _walk(self, audit: Audit) -> None:
+        while True:
+            if not self._swept():
+                # What the catch-up has not stored yet is no difference.
+                await self._rest("audit", min(self._tick_s, LATE_LOOKS_EVERY_S))
+                continue
+            report = await audit.step()
+            self._audited(report)
+            self._well("audit")
+            self.progress.move()
+            await self._rest("audit", report.rest_s)
+
+    def _audited(self, report: AuditReport) -> None:
+        self._metrics.audited(
+            equal=report.equal, different=report.different, read=report.read, progress=report.progress
+        )
+        if report.finished_at is not None:
+            self._metrics.audit_finished(at=report.finished_at / 1e6)
+        self._judged(TickReport(judged=report.judged, compared=report.compared))
+        if report.different:
+            self._log.info("audit_differs", executions=report.different, read=report.read)
+
+    async def _rest(self, name: str, seconds: float) -> None:
+        """Wait, and tick meanwhile: a loop that rests is alive."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._health.ticked(name)
+            await asyncio.sleep(min(left, self._tick_s))
 
     def _trouble(self, name: str, reason: NotReady, error: SourceError | StoreFull | StoreBusy) -> None:
         if self._said.get(name) != str(error):

@@ -113,6 +113,27 @@ def store_urls(text: object) -> tuple[str, ...]:
     return tuple(store_url(each) for each in str(text).split(",")) if str(text).strip() else ()
 
 
+PATTERNS_MAX: Final = 100
+
+
+def patterns(text: object) -> tuple[str, ...]:
+    """Path patterns divided by commas; blank: none.
+
+    Raises:
+        ValueError: one of them is empty, or there are too many.
+    """
+    if isinstance(text, tuple | list):
+        return tuple(text)
+    if not str(text).strip():
+        return ()
+    found = tuple(each.strip() for each in str(text).split(","))
+    if not all(found):
+        raise ValueError("a pattern between two commas is empty")
+    if len(found) > PATTERNS_MAX:
+        raise ValueError(f"more than {PATTERNS_MAX} patterns")
+    return found
+
+
 def lower(text: object) -> object:
     return text.strip().lower() if isinstance(text, str) else text
 

@@ -37,6 +37,7 @@ from sidecar.readings import (
     bind,
     identifier,
     lower,
+    patterns,
     store_url,
     store_urls,
 )
@@ -66,9 +67,6 @@ DEFAULT_STORE: Final = "sqlite:////data/noetl-chain/chain.db"
 RESERVED: Final = frozenset(
     PREFIX + name
     for name in (
-        "AUDIT_ROUND_S",
-        "AUDIT_SHARE",
-        "EXCLUDE",
         "GOSSIP_KEY_FILE",
         "STORE_MAX_BYTES",
     )
@@ -196,6 +194,15 @@ class Settings(BaseSettings):
         ge=0,
         le=2**40,
         description="Evidence of all findings; beyond it the oldest goes.",
+    )
+    exclude: Annotated[tuple[str, ...], NoDecode, BeforeValidator(patterns)] = Field(
+        (), description="Playbook paths left out of every verdict, divided by commas; * and ? are wild."
+    )
+    audit_round_s: Seconds = Field(
+        3600, ge=1, le=31_536_000, description="A round over the whole history begins at most this often."
+    )
+    audit_share: Ratio = Field(
+        0.1, ge=0, le=1, description="Greatest part of the time that the audit works; 0: no audit."
     )
 
     # Judging the run

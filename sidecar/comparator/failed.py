@@ -8,6 +8,7 @@ from sidecar.comparator.record import recorded
 from sidecar.comparator.report import Held, Judged
 from sidecar.core.authority import Partition
 from sidecar.core.due import Windows, judged
+from sidecar.core.exclusion import EXCLUDED
 from sidecar.core.ports import Unit
 from sidecar.core.verdict import Judgement, Verdict
 
@@ -27,7 +28,10 @@ class FailedRead:
         partitions = await unit.partitions(self.executions)
         for i in self.executions:
             judgement = Judgement(i, Verdict.LOG_READ_FAILED, detail=self.detail)
-            partition, kinds = recorded(partitions.get(i) or Partition(i), judgement, self.now)
+            before = partitions.get(i) or Partition(i)
+            # What was left out stays so until a log that can be read says otherwise.
+            left_out = before.verdict == EXCLUDED
+            partition, kinds = (before, ()) if left_out else recorded(before, judgement, self.now)
             unit.put_partition(partition)
             if (due := dues.get(i)) is not None:
                 kept = judged(
@@ -35,6 +39,7 @@ class FailedRead:
                 )
                 if kept is not None:
                     unit.put_due(kept)
-            held.judged.append(Judged(judgement, kinds))
+            if not left_out:
+                held.judged.append(Judged(judgement, kinds))
             held.outcomes["log_read_failed"] += 1
         return held

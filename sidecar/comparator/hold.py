@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from sidecar.certified import Answer, Certified
-from sidecar.comparator.record import recorded
+from sidecar.comparator.record import recorded, set_aside
 from sidecar.comparator.report import Held, Judged
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
 from sidecar.core.compare import Comparison, compare
@@ -21,6 +21,7 @@ from sidecar.core.digest import canonical_json, digest
 from sidecar.core.due import Asked, Due, News, Ruled, Windows, updated
 from sidecar.core.event import Event
 from sidecar.core.evidence import Finding, finding, leaves_finding
+from sidecar.core.exclusion import EXCLUDED, NOBODY, Exclusion
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import Hold, Ruling, judge, judge_absent
 from sidecar.core.links import DanglingPrev, Ordered, order_by_links
@@ -57,7 +58,7 @@ class HoldUnit:
 
     `entries`: None in the first hold; in the second, the stored rows that were absent at
     the entry of spec 3.4, and `logs` is then the one re-read.  `projecting`: final verdicts
-    and the folded states of what matched go to D3.
+    and the folded states of what matched go to D3.  `exclusion`: what gets no verdict.
     """
 
     pools: Pools
@@ -67,6 +68,7 @@ class HoldUnit:
     logs: Mapping[int, ExecutionLog]
     entries: Mapping[int, tuple[StoredEvent, ...]] | None = None
     projecting: bool = False
+    exclusion: Exclusion = NOBODY
 
     async def __call__(self, unit: Unit) -> Held:
         now = self.clock.now()
@@ -78,6 +80,8 @@ class HoldUnit:
             held.questions = {i: done.absent for i, done in populated.items() if done.absent}
 
         dues = await unit.due(self.logs.keys())
+        aside = await self._left_out(unit)
+        nowhere = Held()
         rulings: dict[int, Ruling] = {}
         for i, log in self.logs.items():
             if i in resolved:
@@ -86,24 +90,30 @@ class HoldUnit:
                 rulings[i] = Ruling(Judgement(i, Verdict.LOG_TRUNCATED))
                 held.outcomes["log_truncated"] += 1
             elif i not in held.questions:
-                rulings[i] = await self._judged(unit, populated[i], log, dues.get(i), now, held)
+                counting = nowhere if i in aside else held
+                rulings[i] = await self._judged(unit, populated[i], log, dues.get(i), now, counting)
         self._count(populated, held)
 
         epoch = _epoch(self.logs)
         shown = {i: log for i, log in self.logs.items() if i not in resolved}
         settled = await self.pools.settle(unit, {}, shown, populated, epoch=epoch, now=now)
         partitions = await unit.partitions(self.logs.keys())
-        findings = await self._findings(unit, rulings, populated, partitions, now)
+        open_to_all = {i: ruling for i, ruling in rulings.items() if i not in aside}
+        findings = await self._findings(unit, open_to_all, populated, partitions, now)
         for i, log in self.logs.items():
             partition = partitions.get(i) or Partition(i)
             news = settled[i].news if i in settled else News()
             if (ruling := rulings.get(i)) is not None:
                 partition = _counted(partition, log, dues.get(i))
-                partition, kinds = recorded(partition, ruling.judgement, now)
-                held.judged.append(Judged(ruling.judgement, kinds))
+                if i in aside:
+                    held.excluded += partition.verdict != EXCLUDED
+                    partition = set_aside(partition, ruling.judgement, now)
+                else:
+                    partition, kinds = recorded(partition, ruling.judgement, now)
+                    held.judged.append(Judged(ruling.judgement, kinds))
+                    await self._project(unit, ruling.judgement, held.states.get(i, ""))
                 unit.put_partition(partition)
                 self._drop_pool(unit, ruling.judgement)
-                await self._project(unit, ruling.judgement, held.states.get(i, ""))
             done = populated.get(i)
             due = updated(
                 dues.get(i),
@@ -124,6 +134,16 @@ class HoldUnit:
         if epoch is not None:
             await unit.see_epoch(epoch, now)
         return held
+
+    async def _left_out(self, unit: Unit) -> frozenset[int]:
+        if not self.exclusion:
+            return frozenset()
+        partitions = await unit.partitions(self.logs.keys())
+        return frozenset(
+            i
+            for i, log in self.logs.items()
+            if self.exclusion.covers(log.events, partitions[i].verdict if i in partitions else None)
+        )
 
     async def _resolved(self, unit: Unit) -> dict[int, Judgement]:
         """Spec 3.4 step 3, before the fresh read's link order is judged or anything is written."""

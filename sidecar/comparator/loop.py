@@ -15,6 +15,7 @@ from sidecar.comparator.hold import HoldUnit, Pools, by_execution
 from sidecar.comparator.report import TickReport
 from sidecar.core.authority import StoredEvent
 from sidecar.core.due import Windows
+from sidecar.core.exclusion import NOBODY, Exclusion
 from sidecar.core.ports import ExecutionLog, LogReader, Store, Unit
 from sidecar.errors import SourceError
 
@@ -29,6 +30,7 @@ class Comparator:
     Args:
         projecting: Final verdicts and folded states go to D3 (not in a one-shot verification).
         certified: Observes what is stored; None: nobody does.
+        exclusion: Executions that are stored and get no verdict.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Comparator:
         *,
         projecting: bool = False,
         certified: Certified | None = None,
+        exclusion: Exclusion = NOBODY,
     ) -> None:
         self._store = store
         self._reader = reader
@@ -47,6 +50,7 @@ class Comparator:
         self._windows = windows
         self._projecting = projecting
         self._certified = certified or Certified(store.clock, on=False)
+        self._exclusion = exclusion
 
     async def tick(self) -> TickReport:
         """Judge everything that is due now, each execution at most once.
@@ -90,9 +94,16 @@ class Comparator:
     def _hold(
         self, logs: Sequence[ExecutionLog], entries: Mapping[int, tuple[StoredEvent, ...]] | None = None
     ) -> HoldUnit:
-        clock, projecting = self._store.clock, self._projecting
-        certified, by_id = self._certified, by_execution(logs)
-        return HoldUnit(self._pools, certified, self._windows, clock, by_id, entries, projecting=projecting)
+        return HoldUnit(
+            self._pools,
+            self._certified,
+            self._windows,
+            self._store.clock,
+            by_execution(logs),
+            entries,
+            projecting=self._projecting,
+            exclusion=self._exclusion,
+        )
 
     async def _ask_again(self, questions: dict[int, tuple[StoredEvent, ...]], report: TickReport) -> None:
         logs = await self._read(list(questions), report)

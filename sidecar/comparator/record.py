@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sidecar.core.authority import Partition, revoked
+from sidecar.core.exclusion import EXCLUDED
 from sidecar.core.judge import REVOKING
 from sidecar.core.verdict import Judgement, Kind, Verdict
 
@@ -36,6 +37,19 @@ def recorded(partition: Partition, judgement: Judgement, now: int) -> tuple[Part
         verdict_rows=judgement.log_rows,
         counted_kinds=counted,
     ), new
+
+
+def set_aside(partition: Partition, judgement: Judgement, now: int) -> Partition:
+    """The partition of an execution that is left out: no verdict, nothing counted, no false trust."""
+    if judgement.verdict in REVOKING:
+        partition = revoked(partition, judgement.verdict, now)
+    return replace(
+        partition,
+        verdict=EXCLUDED,
+        verdict_at=now,
+        verdict_rows=judgement.log_rows,
+        counted_kinds=frozenset[str](),
+    )
 
 
 def _since(partition: Partition, judgement: Judgement, now: int) -> int:

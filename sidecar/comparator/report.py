@@ -33,6 +33,7 @@ class Held:
     authority: Counter[str] = field(default_factory=Counter)
     found: int = 0
     compared: int = 0
+    excluded: int = 0
     evidence_dropped: int = 0
 
 
@@ -45,6 +46,7 @@ class TickReport:
     authority: Counter[str] = field(default_factory=Counter)
     found: int = 0
     compared: int = 0
+    excluded: int = 0
     evidence_dropped: int = 0
     reads: list[float] = field(default_factory=list)
 
@@ -54,4 +56,5 @@ class TickReport:
         self.authority += held.authority
         self.found += held.found
         self.compared += held.compared
+        self.excluded += held.excluded
         self.evidence_dropped += held.evidence_dropped

@@ -26,6 +26,7 @@ from sidecar.comparator.slices import Pair, SliceSize, pairs, slices
 from sidecar.core.authority import StoredEvent, is_contiguous
 from sidecar.core.compare import compare
 from sidecar.core.due import Windows
+from sidecar.core.exclusion import NOBODY, Exclusion
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import judge_absent, judge_read_only
 from sidecar.core.links import Ordered, order_by_links
@@ -144,9 +145,9 @@ class NoPools:
         return {}
 
 
-def against_temporary(store: Store, reader: LogReader) -> Judge:
+def against_temporary(store: Store, reader: LogReader, exclusion: Exclusion = NOBODY) -> Judge:
     """Judge by populating `store`, which must be nobody else's."""
-    comparator = Comparator(store, reader, NoPools(), ONE_SHOT)
+    comparator = Comparator(store, reader, NoPools(), ONE_SHOT, exclusion=exclusion)
 
     async def judge(logs: Sequence[ExecutionLog]) -> list[Judgement]:
         report = TickReport()
@@ -166,7 +167,9 @@ class RawStore(Protocol):
     async def epochs(self) -> tuple[EpochSpan, ...]: ...
 
 
-async def by_sums(log: LogSummer, store: StoredSummer, reader: BoundedReader) -> Parts:
+async def by_sums(
+    log: LogSummer, store: StoredSummer, reader: BoundedReader, exclusion: Exclusion = NOBODY
+) -> Parts:
     """The union of log and store; only executions whose sums do not agree are read.
 
     Equal sums and a stored chain that is whole by its own links say that the log is that one
@@ -183,8 +186,9 @@ async def by_sums(log: LogSummer, store: StoredSummer, reader: BoundedReader) ->
                 differing: Sequence[int] = cut.executions
             else:
                 equal = [pair for pair in found if pair.stored.sums.rows and agree(pair.log, pair.stored)]
-                yield Part(judged=[_matched(pair) for pair in equal])
                 passed = {pair.execution_id for pair in equal}
+                left_out = await _left_out(store, passed, exclusion)
+                yield Part(judged=[_matched(pair) for pair in equal if pair.execution_id not in left_out])
                 differing = [pair.execution_id for pair in found if pair.execution_id not in passed]
             yield Part(logs=[ExecutionLog(i, None, LogRead(0)) for i in cut.truncated])
             readable = [i for i in differing if i not in cut.truncated]
@@ -193,12 +197,19 @@ async def by_sums(log: LogSummer, store: StoredSummer, reader: BoundedReader) ->
                     yield Part(logs=logs)
 
 
+async def _left_out(store: StoredSummer, execution_ids: set[int], exclusion: Exclusion) -> set[int]:
+    if not exclusion:
+        return set()
+    starts = await store.starts(execution_ids)
+    return {i for i, start in starts.items() if exclusion.covers((start,))}
+
+
 def _matched(pair: Pair) -> Judgement:
     rows = pair.stored.sums.rows
     return Judgement(pair.execution_id, Verdict.MATCH, log_rows=rows, stored_rows=rows)
 
 
-def against_store(store: RawStore, reader: LogReader) -> Judge:
+def against_store(store: RawStore, reader: LogReader, exclusion: Exclusion = NOBODY) -> Judge:
     """Judge the raw chains of `store`; nothing is written.
 
     The chains are read after the log, so a store that is being fed is not called behind for
@@ -206,6 +217,7 @@ def against_store(store: RawStore, reader: LogReader) -> Judge:
     """
 
     async def judge(logs: Sequence[ExecutionLog]) -> list[Judgement]:
+        logs = [log for log in logs if not exclusion.covers(log.events)]
         chains = await store.chains([log.execution_id for log in logs])
         absent = {log.execution_id: _absent(chains.get(log.execution_id, ()), log) for log in logs}
         asked = [i for i, rows in absent.items() if rows]

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from sidecar.core.audit import Round, Standing
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
 from sidecar.core.due import Asked, Due
 from sidecar.core.event import Event
@@ -330,4 +331,42 @@ class StoredSummer(Protocol):
 
     async def of(self, execution_ids: Collection[int]) -> Mapping[int, StoredSums]:
         """The same for those of some executions that have rows."""
+        ...
+
+    async def starts(self, execution_ids: Collection[int]) -> Mapping[int, Event]:
+        """The event at the first place of those that have one."""
+        ...
+
+
+class AuditBook(Protocol):
+    """What an audit has to remember, in the chain store."""
+
+    async def latest(self) -> tuple[Round | None, int | None]:
+        """The round that was begun last, and when one was last finished."""
+        ...
+
+    async def executions(self, up_to: int) -> int:
+        """How many executions with an id up to this one the store knows."""
+        ...
+
+    async def standings(self, execution_ids: Collection[int]) -> Mapping[int, Standing]:
+        """What is known of each beside its rows."""
+        ...
+
+    async def save(
+        self,
+        progress: Round,
+        seen: Mapping[int, str],
+        forgotten: Collection[int],
+        work: Callable[[Unit], Awaitable[T]],
+    ) -> T:
+        """Run `work` in one write transaction, together with how far the round has come.
+
+        Args:
+            seen: Fingerprints of what `work` hands over.
+            forgotten: Executions whose fingerprint is of no use any more.
+
+        Raises:
+            StoreError: rolled back.
+        """
         ...

@@ -1,8 +1,8 @@
 """The log side put together: one inspected table, readers and lanes with sessions of their own.
 
-Three connections, and one more for each reader.  Behind a pooler the pool should hold that many:
-a lane may keep a transaction open while the rows of a big poll are being stored, and storing
-may need a reader.
+Three connections, and one more for each reader and for the audit.  Behind a pooler the pool
+should hold that many: a lane may keep a transaction open while the rows of a big poll are being
+stored, and storing may need a reader.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sidecar.source.log import PostgresLog
 from sidecar.source.options import SourceOptions
 from sidecar.source.poll import Poller
 from sidecar.source.roots import RootsReader
+from sidecar.source.sums import LogSums
 from sidecar.source.sweep import SweepLane
 from sidecar.source.table import EventTable, inspect
 from sidecar.source.tail import LaneStore, WindowLane
@@ -49,6 +50,13 @@ class LogSource:
     def reader(self, clock: Clock) -> PostgresLog:
         """A reader of whole executions, with a connection of its own."""
         return self._log(self.session(), clock)
+
+    def summer(self, clock: Clock) -> LogSums:
+        """A reader of sums with a connection of its own, whose every statement has the query's deadline."""
+        options = self.options
+        return LogSums(
+            PostgresLog(self.session(), self.table, clock, read_limit=options.read_limit, shard=options.shard)
+        )
 
     def _log(self, session: Session, clock: Clock) -> PostgresLog:
         options = self.options

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sidecar.core.authority import Reason
+from sidecar.core.exclusion import EXCLUDED
 from sidecar.core.verdict import Kind, Verdict
 
 Record = Mapping[str, Any]
@@ -20,7 +21,7 @@ Record = Mapping[str, Any]
 _CHUNK: Final = 1 << 16
 _TIMES: Final = ("due_at", "reread", "changed", "labelled", "first_seen_at", "last_row_at", "terminal_seen")
 _KINDS: Final = frozenset(kind.value for kind in Kind)
-_VERDICTS: Final = frozenset(verdict.value for verdict in Verdict)
+_VERDICTS: Final = frozenset({EXCLUDED, *(verdict.value for verdict in Verdict)})
 
 
 @dataclass(frozen=True, slots=True)

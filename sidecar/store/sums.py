@@ -19,6 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, TypeVar
 
+from sidecar.core.event import Event
 from sidecar.core.sums import StoredRow, StoredSums, stored_sums
 from sidecar.store.connection import finished
 from sidecar.store.failure import sqlite_errors
@@ -34,6 +35,10 @@ BETWEEN: Final = (
 AMONG: Final = (
     f"SELECT {_COLUMNS} FROM event WHERE execution_id IN (SELECT value FROM json_each(?))"
     " ORDER BY execution_id, exec_seq"
+)
+STARTS: Final = (
+    "SELECT execution_id, event_id, prev_event_id, parent_execution_id, event_type, body FROM event"
+    " WHERE exec_seq = 1 AND execution_id IN (SELECT value FROM json_each(?))"
 )
 COUNTS: Final = (
     "SELECT x.execution_id, (SELECT count(*) FROM event AS e INDEXED BY event_identity"
@@ -63,6 +68,11 @@ class StoreSums:
         ids = json.dumps(list(execution_ids))
         return await self._read(lambda store: _summed(store.execute(AMONG, (ids,))))
 
+    async def starts(self, execution_ids: Collection[int]) -> dict[int, Event]:
+        """The event at the first place of those that have one."""
+        ids = json.dumps(list(execution_ids))
+        return await self._read(lambda store: {row[0]: _event(row) for row in store.execute(STARTS, (ids,))})
+
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await finished(asyncio.create_task(asyncio.to_thread(_run, self._path, work)))
 
@@ -78,6 +88,10 @@ def _opened(path: Path) -> sqlite3.Connection:
     store.text_factory = bytes
     store.execute("PRAGMA query_only = ON")
     return store
+
+
+def _event(row: tuple[int, int, int | None, int | None, bytes, bytes]) -> Event:
+    return Event(*row[:4], row[4].decode(errors="replace"), row[5].decode(errors="replace"))
 
 
 def _summed(rows: Iterable[StoredRow]) -> dict[int, StoredSums]:

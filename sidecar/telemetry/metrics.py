@@ -59,6 +59,7 @@ WAYS: Final = ("extend", "populate")
 DUE_REASONS: Final = ("reread", "changed", "label", "terminal", "retry", "rows")
 WINDOWS: Final = ("5m", "1h", "24h", "start")
 DECISIONS: Final = tuple(decision.value for decision in Decision)
+AUDIT_RESULTS: Final = ("equal", "different", "read")
 AUTHORITY_STATES: Final = ("not_populated", "authoritative")
 ACCEPTANCE_REASONS: Final = tuple(reason.value for reason in Reason)
 
@@ -82,6 +83,7 @@ class Metrics:
         self._store_series()
         self._replica_series(tuple(map(str, range(replicas))))
         self._comparator_series()
+        self._audit_series()
         self._coverage_series()
         self._certificate_series()
         self._house_series()
@@ -261,6 +263,24 @@ class Metrics:
         """How long an execution that is asked for once a tick goes without a real fold."""
         self._cert_window.set(seconds)
 
+    def excluded(self, executions: int) -> None:
+        """So many executions were left out, each counted once."""
+        self._excluded.inc(executions)
+
+    def audited(self, *, equal: int, different: int, read: int, progress: float) -> None:
+        """A step of the audit: executions compared by sums, and those handed on to be read.
+
+        Args:
+            progress: The part of the round that is done, 0 to 1.
+        """
+        for result, count in zip(AUDIT_RESULTS, (equal, different, read), strict=True):
+            self._audit.labels(result).inc(count)
+        self._audit_progress.set(progress)
+
+    def audit_finished(self, *, at: float) -> None:
+        """When a round of the audit was last finished, seconds since 1970 UTC."""
+        self._audit_last_round.set(at)
+
     # The house
 
     def gates(self, readings: Mapping[str, Reading], arming: Arming) -> None:
@@ -324,6 +344,16 @@ class Metrics:
         self._oldest_dangling = self._gauge(
             "shadow_oldest_dangling_seconds", "Age of the oldest missing predecessor"
         )
+
+    def _audit_series(self) -> None:
+        self._excluded = self._counter("excluded_executions", "Executions that are left out by their path")
+        self._audit = self._counter(
+            "audit_executions", "Executions of the audit by what was found", result=AUDIT_RESULTS
+        )
+        self._audit_last_round = self._gauge(
+            "audit_last_round_timestamp_seconds", "When a round was last finished; 0 = never"
+        )
+        self._audit_progress = self._gauge("audit_round_progress_ratio", "The part of the round that is done")
 
     def _coverage_series(self) -> None:
         gauge, each = self._gauge, WINDOWS

@@ -31,6 +31,7 @@ FAST: dict[str, Any] = {
     "tick_s": 0.1,
     "settle_s": 0.3,
     "dangling_s": 3,
+    "audit_share": 0,  # a test that wants an audit says so
 }
 
 

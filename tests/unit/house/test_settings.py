@@ -235,5 +235,27 @@ def test_a_frozen_setting_cannot_be_set() -> None:
 
 
 def test_variables_that_change_nothing_are_found() -> None:
-    environ = {"NOETL_CHAIN_TICKS": "1", "NOETL_CHAIN_TICK_S": "1", "NOETL_CHAIN_EXCLUDE": "x", "HOME": "/"}
-    assert unknown(environ) == ("NOETL_CHAIN_EXCLUDE", "NOETL_CHAIN_TICKS")
+    environ = {
+        "NOETL_CHAIN_TICKS": "1",
+        "NOETL_CHAIN_TICK_S": "1",
+        "NOETL_CHAIN_GOSSIP_KEY_FILE": "x",
+        "HOME": "/",
+    }
+    assert unknown(environ) == ("NOETL_CHAIN_GOSSIP_KEY_FILE", "NOETL_CHAIN_TICKS")
+
+
+def test_patterns_are_divided_by_commas_and_none_is_empty() -> None:
+    assert Settings.given().exclude == ()
+    assert Settings.given(exclude=" ").exclude == ()
+    assert Settings.given(exclude="scratch/*, /load/? ").exclude == ("scratch/*", "/load/?")
+    for wrong in ("a,,b", "a,", ",".join(["x"] * 101)):
+        with pytest.raises(ConfigError, match="NOETL_CHAIN_EXCLUDE"):
+            Settings.given(exclude=wrong)
+
+
+def test_the_audit_takes_at_most_the_whole_time() -> None:
+    assert (Settings.given().audit_share, Settings.given().audit_round_s) == (0.1, 3600)
+    assert Settings.given(audit_share="0").audit_share == 0
+    for wrong in ("1.1", "-0.1", "half", "1e-1"):
+        with pytest.raises(ConfigError, match="NOETL_CHAIN_AUDIT_SHARE"):
+            Settings.given(audit_share=wrong)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from sidecar.comparator import audit as auditing
 from sidecar.comparator.audit import LOOK_AGAIN_S, Audit, AuditReport
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.pace import Pace
+from sidecar.comparator.report import TickReport
 from sidecar.comparator.verify import NoPools
 from sidecar.core.due import SECOND, Windows
 from sidecar.core.exclusion import Exclusion
@@ -421,3 +423,42 @@ async def test_the_audit_of_one_shard_leaves_the_others_alone(pg: Database, tmp_
         assert 0 < mine < 8
         found = await it.round()
         assert (found.equal, found.different, found.read, await it.due()) == (mine, 0, 0, [])
+
+
+async def test_a_chain_that_grew_after_it_was_summed_is_not_judged_by_those_sums(
+    pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The feed stored a row between the sums and the transaction that was to record the match."""
+    path = tmp_path / "chain.db"
+    await filled(pg, path, 2)
+    async with rig(pg, path) as it:
+        real = SqliteAuditBook.save
+
+        async def late(self: SqliteAuditBook, *args: Any) -> Any:
+            await pg.insert([event_row(E, 4, prev=3)])
+            (log,) = await it.source.reader(it.store.clock).read([E])
+            await it.store.populate_from_log(E, log.events or (), read=log.read)
+            return await real(self, *args)
+
+        monkeypatch.setattr(SqliteAuditBook, "save", late)
+        report = await it.audit.step()
+        assert [judged.judgement.execution_id for judged in report.judged] == [E + 1]
+        assert (await it.verdicts())[E] is None
+
+
+async def test_a_verdict_on_an_older_log_read_does_not_answer_what_was_handed_over(
+    pg: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "chain.db"
+    await filled(pg, path, 1)
+    async with rig(pg, path) as it:
+        await it.round()
+        older = await it.source.reader(it.store.clock).read([E])
+        await pg.execute("UPDATE noetl.event SET status = 'x' WHERE execution_id = $1 AND event_id = 2", E)
+        assert (await it.round()).read == 1
+        report = TickReport()
+        await it.comparator.judge_logs(older, report)
+        assert [judged.judgement.verdict.value for judged in report.judged] == ["match"]
+        assert await it.due() == [E], "a match on a log read before the difference"
+        await it.comparator.tick()
+        assert (await it.verdicts())[E] == "divergent"

@@ -28,11 +28,13 @@ from structlog.typing import FilteringBoundLogger
 from sidecar.board import Board
 from sidecar.certified import Certified
 from sidecar.comparator.audit import Audit
+from sidecar.comparator.controls import Controls
 from sidecar.comparator.findings import Verification
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.pace import Pace
 from sidecar.comparator.verify import Logs, against_store, against_temporary, by_sums, read_whole, verify
 from sidecar.console import progress, show_backfill, show_verification
+from sidecar.core.acceptance import Controls as Totals
 from sidecar.core.due import SECOND
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.exclusion import Exclusion
@@ -59,6 +61,7 @@ from sidecar.store.audit import SqliteAuditBook
 from sidecar.store.clock import StoreClock
 from sidecar.store.replication import Follower, caught_up
 from sidecar.store.retention import DAY_US, Retention
+from sidecar.store.scratch import scratch
 from sidecar.store.sums import StoreSums
 from sidecar.telemetry import logs
 from sidecar.telemetry.health import Health, NotReady
@@ -204,8 +207,8 @@ async def _follow(settings: Settings, instruments: Instruments, board: Board) ->
             instruments.health.clear(NotReady.STARTING)
             return
         instruments.metrics.populate("opened")
-        async with opening as store:
-            await (await _line(settings, store, source, instruments, board)).run()
+        async with opening as store, _line(settings, store, source, instruments, board) as line:
+            await line.run()
 
 
 @asynccontextmanager
@@ -215,12 +218,33 @@ async def assembled(settings: Settings, store: ChainStore, instruments: Instrume
     Raises:
         SourceError: the table cannot be looked up.
     """
-    async with open_log(settings, instruments.log) as source:
-        yield await _line(settings, store, source, instruments, Board(settings, instruments.health))
+    board = Board(settings, instruments.health)
+    async with (
+        open_log(settings, instruments.log) as source,
+        _line(settings, store, source, instruments, board) as line,
+    ):
+        yield line
 
 
+@asynccontextmanager
 async def _line(
     settings: Settings, store: ChainStore, source: LogSource, instruments: Instruments, board: Board
+) -> AsyncIterator[Line]:
+    async with AsyncExitStack() as opened:
+        controls = None
+        if settings.compare is Reading.ON:
+            folder = store.path.with_name(f"{store.path.name}.controls")
+            controls = Controls(await opened.enter_async_context(scratch(folder)))
+        yield await _composed(settings, store, source, instruments, board, controls)
+
+
+async def _composed(
+    settings: Settings,
+    store: ChainStore,
+    source: LogSource,
+    instruments: Instruments,
+    board: Board,
+    controls: Controls | None,
 ) -> Line:
     certified = Certified(
         store.clock, on=settings.cert is Reading.ON, live_window=round(settings.live_window_s * SECOND)
@@ -236,9 +260,18 @@ async def _line(
             projecting=True,
             certified=certified,
             exclusion=Exclusion(settings.exclude),
+            advancing=settings.advance is Reading.ON,
+            controls=controls,
         )
     await store.flag_held()
-    gauges = await Gauges(store, settings, instruments, certified=certified).begun()
+    gauges = Gauges(
+        store,
+        settings,
+        instruments,
+        certified=certified,
+        controls=lambda: Totals() if comparator is None else comparator.control_totals,
+    )
+    gauges = await gauges.begun()
     sampler = Sampler(source.roots(settings.invariant_window_hours), instruments)
     lanes = source.lanes(store, store.clock)
     pins = PinWatch(
@@ -350,8 +383,12 @@ async def verification(
         source = await opened.enter_async_context(open_log(settings, logs.get("verify")))
         exclusion = Exclusion(settings.exclude)
         found = Verification("temporary" if store_url is None else "store")
+        folder = opened.enter_context(TemporaryDirectory(prefix="noetl-chain-verify-"))
+        async with scratch(Path(folder) / "controls") as rehearsed:
+            found.controls = await Controls(rehearsed).run()
+        if found.controls.unexpected:
+            return found  # what cannot see a planted defect has no verdicts to give
         if store_url is None:
-            folder = opened.enter_context(TemporaryDirectory(prefix="noetl-chain-verify-"))
             store = await opened.enter_async_context(ChainStore.open(str(Path(folder) / "chain.db")))
             log = source.reader(store.clock)
             judge = against_temporary(store, log, exclusion)

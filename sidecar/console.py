@@ -67,6 +67,8 @@ def progress(title: str, total: int | None, *, unit: str = "rows") -> Iterator[A
 def show_verification(found: Verification, seconds: float) -> None:
     """The two numbers together, the verdicts, the first findings."""
     console = Console(stderr=True, highlight=False)
+    for name, why in found.controls.unexpected.items():
+        console.print(f"control {name} failed: {why}; no execution was judged", style="red", markup=False)
     share = f"{found.covered / found.eligible:.1%}" if found.eligible else "nothing eligible"
     divergences = sum(found.divergences.values())
     console.print(

@@ -79,6 +79,13 @@ class StoreCorrupt(StoreError):
     """The store contradicts itself; never continue."""
 
 
+class PartitionUnreadable(StoreCorrupt):
+    """What the store holds of one execution contradicts itself; the others can be read.
+
+    It says nothing of that execution, and nothing about the store as a whole.
+    """
+
+
 class Invalid(StoreError):
     """A call's argument is not a chain event (bad id, write-once key taken).  No event was written."""
 

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from sidecar.comparator.audit import Audit, AuditReport
 from sidecar.comparator.loop import Comparator
-from sidecar.comparator.report import TickReport
+from sidecar.comparator.report import ControlReport, TickReport
 from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS
 from sidecar.core.ports import Batch, Lane
 from sidecar.core.verdict import NOT_ELIGIBLE, RETRY, Verdict
@@ -203,6 +203,7 @@ class Line:
         self._tick_s = tick_s
         self._troubled: dict[str, NotReady] = {}
         self._said: dict[str, str] = {}
+        self._controls_failed: dict[str, str] = {}
         self.first_poll = asyncio.Event()
         """Set when the first batch with its cursor is stored."""
         self.polls: dict[str, Polled] = {}
@@ -303,8 +304,20 @@ class Line:
             self.progress.move()
             await asyncio.sleep(self._tick_s)
 
+    def _controlled(self, report: ControlReport) -> None:
+        self._metrics.controls(report.results)
+        self._health.mark(NotReady.CONTROL_FAILED, bool(report.unexpected))
+        for name, why in report.unexpected.items():
+            if self._controls_failed.get(name) != why:
+                self._log.error("control_failed", control=name, detail=why)
+        if self._controls_failed and not report.unexpected:
+            self._log.info("controls_hold_again")
+        self._controls_failed = report.unexpected
+
     def _judged(self, report: TickReport) -> None:
         metrics = self._metrics
+        if report.controls is not None:
+            self._controlled(report.controls)
         metrics.tail_rows("comparator", report.found)
         metrics.events_compared(report.compared)
         metrics.excluded(report.excluded)
@@ -313,6 +326,8 @@ class Line:
             metrics.populate(outcome, count)
         for state, count in report.authority.items():
             metrics.authority(state, count)
+        for decision, count in report.decisions.items():
+            metrics.advance(decision, count)
         for seconds in report.reads:
             metrics.log_read(seconds)
         for judged in report.judged:

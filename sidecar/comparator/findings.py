@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from sidecar.comparator.report import ControlReport
 from sidecar.core.verdict import NOT_ELIGIBLE, Judgement, Kind, Verdict
 
 FOUND: Final = frozenset({Verdict.DIVERGENT, Verdict.SECOND_WRITER, Verdict.LOG_LOST})
@@ -32,6 +33,7 @@ class Verification:
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     divergences: Counter[Kind] = field(default_factory=Counter)
     findings: list[Judgement] = field(default_factory=list)
+    controls: ControlReport = field(default_factory=lambda: ControlReport({}))
 
     def add(self, judgements: Iterable[Judgement]) -> None:
         for judgement in judgements:
@@ -51,8 +53,8 @@ class Verification:
 
     @property
     def exit_code(self) -> int:
-        """0 good, 1 findings, 3 incomplete or nothing eligible; 1 outranks 3."""
-        if any(self.verdicts[verdict] for verdict in FOUND):
+        """0 good, 1 findings or a failed control, 3 incomplete or nothing eligible; 1 outranks 3."""
+        if self.controls.unexpected or any(self.verdicts[verdict] for verdict in FOUND):
             return 1
         if self.eligible == 0 or any(self.verdicts[v] for v in Verdict if v not in GOOD):
             return 3
@@ -70,9 +72,25 @@ class Verification:
             "behind_events": self.behind_events,
             "verdicts": {verdict.value: self.verdicts[verdict] for verdict in Verdict},
             "divergences": {kind.value: self.divergences[kind] for kind in Kind},
-            "findings": [_finding(judgement) for judgement in self.findings],
+            "findings": [
+                *(_failed_control(name, why) for name, why in self.controls.unexpected.items()),
+                *(_finding(judgement) for judgement in self.findings),
+            ],
             "seconds": round(seconds, 3),
         }
+
+
+def _failed_control(name: str, why: str) -> dict[str, Any]:
+    """A finding about the comparator itself: of no execution, and no verdict of spec 3.3."""
+    return {
+        "execution_id": None,
+        "verdict": "control_failed",
+        "kind": None,
+        "position": None,
+        "log": None,
+        "store": None,
+        "detail": f"control {name}: {why}",
+    }
 
 
 def _finding(judgement: Judgement) -> dict[str, Any]:

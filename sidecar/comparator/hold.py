@@ -8,13 +8,14 @@ steps, the record.  Source: spec 2.8 (atomicity), 2.12, 3.1-3.4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from sidecar.certified import Answer, Certified
 from sidecar.comparator.record import recorded, set_aside
 from sidecar.comparator.report import Held, Judged
+from sidecar.core.advance import decide
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent
 from sidecar.core.compare import Comparison, compare
 from sidecar.core.digest import canonical_json, digest
@@ -31,6 +32,8 @@ from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
 from sidecar.core.verdict import RESOLVING, RETRY, Judgement, Kind, Verdict
 from sidecar.core.workflow import fold
+
+UNTOLD: Final = "rows are absent, and a partition was being attached or detached"
 
 
 class Pools(Protocol):
@@ -59,6 +62,7 @@ class HoldUnit:
     `entries`: None in the first hold; in the second, the stored rows that were absent at
     the entry of spec 3.4, and `logs` is then the one re-read.  `projecting`: final verdicts
     and the folded states of what matched go to D3.  `exclusion`: what gets no verdict.
+    `advancing`: for every served chain the decision of spec 3.9 is counted; nothing follows from it.
     """
 
     pools: Pools
@@ -69,12 +73,15 @@ class HoldUnit:
     entries: Mapping[int, tuple[StoredEvent, ...]] | None = None
     projecting: bool = False
     exclusion: Exclusion = NOBODY
+    advancing: bool = False
 
     async def __call__(self, unit: Unit) -> Held:
         now = self.clock.now()
         held = Held()
-        resolved = await self._resolved(unit)
-        readable = {i: log for i, log in self.logs.items() if log.events is not None and i not in resolved}
+        untold = await self._untold(unit)
+        resolved = await self._resolved(unit, untold)
+        unread = resolved.keys() | untold
+        readable = {i: log for i, log in self.logs.items() if log.events is not None and i not in unread}
         populated = await self.certified.populate(unit, list(readable.values()), lane="comparator")
         if self.entries is None:
             held.questions = {i: done.absent for i, done in populated.items() if done.absent}
@@ -84,7 +91,10 @@ class HoldUnit:
         nowhere = Held()
         rulings: dict[int, Ruling] = {}
         for i, log in self.logs.items():
-            if i in resolved:
+            if i in untold:
+                rulings[i] = Ruling(Judgement(i, Verdict.LOG_READ_FAILED, detail=UNTOLD))
+                held.outcomes["log_read_failed"] += 1
+            elif i in resolved:
                 rulings[i] = Ruling(resolved[i])
             elif log.events is None:
                 rulings[i] = Ruling(Judgement(i, Verdict.LOG_TRUNCATED))
@@ -95,7 +105,7 @@ class HoldUnit:
         self._count(populated, held)
 
         epoch = _epoch(self.logs)
-        shown = {i: log for i, log in self.logs.items() if i not in resolved}
+        shown = {i: log for i, log in self.logs.items() if i not in unread}
         settled = await self.pools.settle(unit, {}, shown, populated, epoch=epoch, now=now)
         partitions = await unit.partitions(self.logs.keys())
         open_to_all = {i: ruling for i, ruling in rulings.items() if i not in aside}
@@ -104,7 +114,7 @@ class HoldUnit:
             partition = partitions.get(i) or Partition(i)
             news = settled[i].news if i in settled else News()
             if (ruling := rulings.get(i)) is not None:
-                partition = _counted(partition, log, dues.get(i))
+                partition = partition if i in untold else _counted(partition, log, dues.get(i))
                 if i in aside:
                     held.excluded += partition.verdict != EXCLUDED
                     partition = set_aside(partition, ruling.judgement, now)
@@ -145,14 +155,29 @@ class HoldUnit:
             if self.exclusion.covers(log.events, partitions[i].verdict if i in partitions else None)
         )
 
-    async def _resolved(self, unit: Unit) -> dict[int, Judgement]:
+    async def _untold(self, unit: Unit) -> set[int]:
+        """Executions of which rows are absent, or all, while the partition tree was moving.
+
+        Absence from the table is not deletion: a partition that is detached takes its rows out
+        of sight.  The read failed, then; when the tree stands still it is taken again.
+        """
+        untold = set()
+        for i, log in self.logs.items():
+            if log.read.whole or log.events is None:
+                continue
+            ids = {event.event_id for event in log.events}
+            if not ids or any(row.event.event_id not in ids for row in await unit.chain(i)):
+                untold.add(i)
+        return untold
+
+    async def _resolved(self, unit: Unit, untold: Collection[int]) -> dict[int, Judgement]:
         """Spec 3.4 step 3, before the fresh read's link order is judged or anything is written."""
         if self.entries is None:
             return {}
         epochs = await unit.epochs()
         resolved: dict[int, Judgement] = {}
         for i, log in self.logs.items():
-            if log.events is None:
+            if log.events is None or i in untold:
                 continue
             chain = await unit.chain(i)
             fresh = {event.event_id for event in log.events}
@@ -195,6 +220,8 @@ class HoldUnit:
             else:
                 comparison = compare(guarded.events, done.order.events)
                 held.compared += len(guarded.events)
+                if self.advancing:
+                    held.decisions[decide(guarded.events).label] += 1
                 if self.projecting and comparison.holds:
                     answer = self.certified.state_of(unit, done, due, guarded.events)
                     comparison = _states(comparison, answer, done, done.order.events)

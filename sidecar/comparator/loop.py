@@ -3,25 +3,39 @@
 The log is read before a hold and never inside one; a hold never waits for Postgres.  A read
 that fails is a verdict of its own and says nothing about the log.  Where stored rows are
 absent from the read, exactly one re-read on the primary follows (spec 3.4).
+
+Nor does one execution whose stored state cannot be read hide the others: the hold that met it
+is taken apart, and what fails alone is judged as failed.  A store that fails as a whole raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
 
 from sidecar.certified import Certified
-from sidecar.comparator.failed import FailedRead
+from sidecar.comparator.failed import Failed
 from sidecar.comparator.hold import HoldUnit, Pools, by_execution
-from sidecar.comparator.report import TickReport
+from sidecar.comparator.report import ControlReport, Held, TickReport
+from sidecar.core.acceptance import Controls as ControlTotals
 from sidecar.core.authority import StoredEvent
 from sidecar.core.due import Windows
 from sidecar.core.exclusion import NOBODY, Exclusion
 from sidecar.core.ports import ExecutionLog, LogReader, Store, Unit
-from sidecar.errors import SourceError
+from sidecar.core.verdict import Verdict
+from sidecar.errors import Invalid, PartitionUnreadable, SidecarError, SourceError
+
+Entries = Mapping[int, tuple[StoredEvent, ...]]
 
 EXECUTIONS_MAX = 64
 ROWS_MAX = 10_000
 """What one log read and one hold may take; between two of them the feed has its turn."""
+
+
+class SelfControls(Protocol):
+    """`controls.Controls`, as far as a tick needs them."""
+
+    async def run(self) -> ControlReport: ...
 
 
 class Comparator:
@@ -31,6 +45,8 @@ class Comparator:
         projecting: Final verdicts and folded states go to D3 (not in a one-shot verification).
         certified: Observes what is stored; None: nobody does.
         exclusion: Executions that are stored and get no verdict.
+        advancing: Count the decision of spec 3.9 for every served chain.
+        controls: Run before every tick; what they came to so far is in `control_totals`.
     """
 
     def __init__(
@@ -43,6 +59,8 @@ class Comparator:
         projecting: bool = False,
         certified: Certified | None = None,
         exclusion: Exclusion = NOBODY,
+        advancing: bool = False,
+        controls: SelfControls | None = None,
     ) -> None:
         self._store = store
         self._reader = reader
@@ -51,14 +69,24 @@ class Comparator:
         self._projecting = projecting
         self._certified = certified or Certified(store.clock, on=False)
         self._exclusion = exclusion
+        self._advancing = advancing
+        self._controls = controls
+        self.control_totals = ControlTotals()
 
     async def tick(self) -> TickReport:
         """Judge everything that is due now, each execution at most once.
+
+        Nothing is judged when a control failed: the report says which.
 
         Raises:
             StoreError: what was judged before it stands; the rest stays due.
         """
         report = TickReport()
+        if self._controls is not None:
+            report.controls = await self._controls.run()
+            self.control_totals = report.controls.added_to(self.control_totals)
+            if report.controls.unexpected:
+                return report
         began = self._store.clock.now()
         done: set[int] = set()
         lingering = 0
@@ -85,15 +113,23 @@ class Comparator:
 
     async def judge_logs(self, logs: Sequence[ExecutionLog], report: TickReport) -> None:
         """The same for log reads at hand."""
-        hold = self._hold(logs)
-        held = await self._store.transact(hold)
-        report.add(held)
-        if held.questions:
-            await self._ask_again(held.questions, report)
+        questions: dict[int, tuple[StoredEvent, ...]] = {}
+        for held in await self._held(logs, None):
+            report.add(held)
+            questions |= held.questions
+        if questions:
+            await self._ask_again(questions, report)
 
-    def _hold(
-        self, logs: Sequence[ExecutionLog], entries: Mapping[int, tuple[StoredEvent, ...]] | None = None
-    ) -> HoldUnit:
+    async def _held(self, logs: Sequence[ExecutionLog], entries: Entries | None) -> list[Held]:
+        """One hold, or one for each execution when something of one of them cannot be read."""
+        try:
+            return [await self._store.transact(self._hold(logs, entries))]
+        except (PartitionUnreadable, Invalid) as error:
+            if len(logs) == 1:
+                return [await self._failed((logs[0].execution_id,), Verdict.POPULATE_FAILED, error)]
+        return [held for log in logs for held in await self._held((log,), entries)]
+
+    def _hold(self, logs: Sequence[ExecutionLog], entries: Entries | None) -> HoldUnit:
         return HoldUnit(
             self._pools,
             self._certified,
@@ -103,6 +139,7 @@ class Comparator:
             entries,
             projecting=self._projecting,
             exclusion=self._exclusion,
+            advancing=self._advancing,
         )
 
     async def _ask_again(self, questions: dict[int, tuple[StoredEvent, ...]], report: TickReport) -> None:
@@ -110,8 +147,8 @@ class Comparator:
         if not logs:
             return
         entries = {log.execution_id: questions[log.execution_id] for log in logs}
-        hold = self._hold(logs, entries)
-        report.add(await self._store.transact(hold))
+        for held in await self._held(logs, entries):
+            report.add(held)
 
     async def _read(self, executions: Sequence[int], report: TickReport) -> Sequence[ExecutionLog]:
         """The logs; executions whose read failed get their verdict here and are left out.
@@ -123,7 +160,7 @@ class Comparator:
             return await self._timed_read(executions, report)
         except SourceError as error:
             if len(executions) == 1:
-                await self._failed(executions, error, report)
+                report.add(await self._failed(executions, Verdict.LOG_READ_FAILED, error))
                 return ()
         logs: list[ExecutionLog] = []
         failures = 0
@@ -134,7 +171,7 @@ class Comparator:
             except SourceError as error:
                 failures += 1
                 rest = executions[number:] if failures == 2 else [execution_id]
-                await self._failed(rest, error, report)
+                report.add(await self._failed(rest, Verdict.LOG_READ_FAILED, error))
                 if failures == 2:
                     break
         return logs
@@ -145,9 +182,14 @@ class Comparator:
         report.reads.append((self._store.clock.now() - began) / 1e6)
         return logs
 
-    async def _failed(self, executions: Sequence[int], error: SourceError, report: TickReport) -> None:
+    async def _failed(
+        self,
+        executions: Sequence[int],
+        verdict: Literal[Verdict.LOG_READ_FAILED, Verdict.POPULATE_FAILED],
+        error: SidecarError,
+    ) -> Held:
         now = self._store.clock.now()
-        report.add(await self._store.transact(FailedRead(tuple(executions), str(error), now, self._windows)))
+        return await self._store.transact(Failed(tuple(executions), verdict, str(error), now, self._windows))
 
     async def _bounded(self, executions: Sequence[int]) -> list[int]:
         """As many from the front as one read may take, by what the store knows of their size."""

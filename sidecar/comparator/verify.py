@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sidecar.comparator.findings import GOOD
-from sidecar.comparator.hold import by_execution
+from sidecar.comparator.hold import UNTOLD, by_execution
 from sidecar.comparator.loop import Comparator
+from sidecar.comparator.nopools import NoPools
 from sidecar.comparator.report import TickReport
 from sidecar.comparator.slices import Pair, SliceSize, pairs, slices
 from sidecar.core.authority import StoredEvent, is_contiguous
 from sidecar.core.compare import compare
 from sidecar.core.due import Windows
 from sidecar.core.exclusion import NOBODY, Exclusion
-from sidecar.core.horizon import TailRow
 from sidecar.core.judge import judge_absent, judge_read_only
 from sidecar.core.links import Ordered, order_by_links
 from sidecar.core.populate import LogRead, plan
@@ -37,16 +37,13 @@ from sidecar.core.ports import (
     ExecutionLog,
     LogReader,
     LogSummer,
-    Populated,
     Store,
     StoredSummer,
-    Unit,
 )
 from sidecar.core.resolve import Explained, resolve
-from sidecar.core.settle import Settled
 from sidecar.core.sums import agree
 from sidecar.core.verdict import Judgement, Verdict
-from sidecar.errors import SourceUnavailable
+from sidecar.errors import PartitionUnreadable, SourceUnavailable
 
 ONE_SHOT = Windows(tick=1, settle=0, dangling=0, lookback=0, stale_max_ticks=1)
 """Nothing is pending in a one-shot verification after its settle time."""
@@ -123,28 +120,6 @@ async def read_whole(logs: Logs) -> Parts:
             yield Part(logs=batch)
 
 
-class NoPools:
-    """A hold's pools where nothing is fed: there are none."""
-
-    async def settle(
-        self,
-        unit: Unit,
-        rows: Mapping[int, tuple[TailRow, ...]],
-        logs: Mapping[int, ExecutionLog],
-        populated: Mapping[int, Populated],
-        *,
-        epoch: str | None,
-        now: int,
-    ) -> dict[int, Settled]:
-        return {}
-
-    def drop_pool(self, unit: Unit, execution_id: int) -> None:
-        return
-
-    def pool(self, execution_id: int) -> Mapping[int, TailRow]:
-        return {}
-
-
 def against_temporary(store: Store, reader: LogReader, exclusion: Exclusion = NOBODY) -> Judge:
     """Judge by populating `store`, which must be nobody else's."""
     comparator = Comparator(store, reader, NoPools(), ONE_SHOT, exclusion=exclusion)
@@ -218,17 +193,37 @@ def against_store(store: RawStore, reader: LogReader, exclusion: Exclusion = NOB
 
     async def judge(logs: Sequence[ExecutionLog]) -> list[Judgement]:
         logs = [log for log in logs if not exclusion.covers(log.events)]
-        chains = await store.chains([log.execution_id for log in logs])
+        chains, failed = await _chains(store, [log.execution_id for log in logs])
+        logs = [log for log in logs if log.execution_id not in failed]
         absent = {log.execution_id: _absent(chains.get(log.execution_id, ()), log) for log in logs}
         asked = [i for i, rows in absent.items() if rows]
         again = by_execution(await reader.read(asked)) if asked else {}
         epochs = await store.epochs()
-        return [
+        unreadable = [Judgement(i, Verdict.ERROR, detail=why) for i, why in failed.items()]
+        return unreadable + [
             _raw(chains.get(i, ()), again.get(i, log), absent[i], epochs)
             for i, log in by_execution(logs).items()
         ]
 
     return judge
+
+
+async def _chains(
+    store: RawStore, execution_ids: Sequence[int]
+) -> tuple[Mapping[int, tuple[StoredEvent, ...]], dict[int, str]]:
+    """The chains, and why a chain cannot be read by the executions of which that is so."""
+    try:
+        return await store.chains(execution_ids), {}
+    except PartitionUnreadable as error:
+        if len(execution_ids) == 1:
+            return {}, {execution_ids[0]: str(error)}
+    chains: dict[int, tuple[StoredEvent, ...]] = {}
+    failed: dict[int, str] = {}
+    for execution_id in execution_ids:
+        chain, why = await _chains(store, (execution_id,))
+        chains |= chain
+        failed |= why
+    return chains, failed
 
 
 def _absent(stored: Sequence[StoredEvent], log: ExecutionLog) -> tuple[StoredEvent, ...]:
@@ -247,6 +242,8 @@ def _raw(
     """One verdict from a raw chain and a log read that began after it was read."""
     if log.events is None:
         return Judgement(log.execution_id, Verdict.LOG_TRUNCATED, stored_rows=len(stored))
+    if not log.read.whole and (absent or not log.events):
+        return Judgement(log.execution_id, Verdict.LOG_READ_FAILED, stored_rows=len(stored), detail=UNTOLD)
     if absent:
         fresh = {event.event_id for event in log.events}
         answer = resolve(absent, fresh, root=stored[0].event.event_id, epochs=epochs)

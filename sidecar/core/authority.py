@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
 from sidecar.core.event import Event
+from sidecar.errors import PartitionUnreadable
 
 
 class Reason(StrEnum):
@@ -70,6 +71,17 @@ Authority = NotPopulated | Authoritative
 
 
 @dataclass(frozen=True, slots=True)
+class Torn:
+    """A part of the record that is malformed.  It is damage, never "absent".
+
+    `raw`: watermark and coverage as they stand, so that whoever saves the record leaves them so.
+    """
+
+    what: Literal["watermark", "coverage", "label"]
+    raw: tuple[int | None, int | None, int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
 class GuardedRead:
     """Exactly one of `events` and `reason` is None."""
 
@@ -85,7 +97,8 @@ class Partition:
     `held` counts delivered rows that are not stored.  `label` is an absorbing refusal.
     `verdict` is the comparator's latest, `verdict_rows` the rows of the log read behind it;
     `counted_kinds` are the divergence kinds already counted since the last match.
-    `head_anchor` and `head_epoch` say when the head was seen (spec 2.13).  Source: design 5, spec 2.4-2.12.
+    `head_anchor` and `head_epoch` say when the head was seen (spec 2.13).  While it is `torn`
+    nothing more may be claimed for it.  Source: design 5, spec 2.4-2.12.
     """
 
     execution_id: int
@@ -109,9 +122,16 @@ class Partition:
     first_seen_at: int | None = None
     last_change_at: int | None = None
     verdict_rows: int = 0
+    torn: Torn | None = None
 
     @property
     def authority(self) -> Authority:
+        """What it claims.
+
+        Raises:
+            PartitionUnreadable: the record is torn.
+        """
+        check_whole(self)
         if self.watermark is None:
             return NotPopulated()
         return Authoritative(self.watermark.first, self.watermark.through)
@@ -138,12 +158,30 @@ def guarded_read(
             or a changed body awaits judgement.  The comparator's own read passes False: it
             answers for the log that was just read.
 
+    Raises:
+        PartitionUnreadable: watermark or coverage is torn (rows 2 and 5); no row asks for the label.
+
     Source: spec 2.6, rows in order.
     """
+    if partition is not None and partition.torn is not None and partition.torn.what != "label":
+        check_whole(partition)
     reason = _first_reason(partition, stored, held_back=held_back)
     if reason is not None:
         return GuardedRead(None, reason)
     return GuardedRead(tuple(row.event for row in stored), None)
+
+
+def check_whole(partition: Partition) -> None:
+    """Refuse a torn record.
+
+    Raises:
+        PartitionUnreadable: it is one.
+    """
+    if partition.torn is not None:
+        raise PartitionUnreadable(
+            f"the {partition.torn.what} of execution {partition.execution_id} is malformed",
+            hint="somebody else wrote into the store: keep the file, rebuild this partition from the log",
+        )
 
 
 def _first_reason(

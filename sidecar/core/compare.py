@@ -1,11 +1,16 @@
 """Compare the chain as served with the log in link order: which axes differ, and where first.
 
 Agreement means: the same ids in the same order, each with the same edge, parent and body,
-and every body readable.  Each kind is reported once however many rows show it, in the order
-of spec 3.2.  An execution that is missing whole is one fact: `missing_execution` alone.
+the same state after the last event, and every body readable.  Each kind is reported once
+however many rows show it, in the order of spec 3.2.  An execution that is missing whole is
+one fact: `missing_execution` alone.
 
 The order axis looks at the ids that both sides hold, each at its first place; a lost or a
-doubled row is a fact of the other axes.  The axis `state` needs the folds and is not here.
+doubled row is a fact of the other axes.  The axis `state` compares the digests of the two
+folds.  Equal events fold to equal states, so the folds are taken only where the sides differ:
+the axis holds at every comparison and costs nothing at nearly all of them.  Events that cannot
+be read take no part in a fold; that one cannot be read is the axis `unidentified`.
+
 This module knows no windows and gives no verdict.
 """
 
@@ -17,8 +22,10 @@ from dataclasses import dataclass
 import msgspec
 
 from sidecar.core.deepjson import names_event
+from sidecar.core.digest import digest
 from sidecar.core.event import Event
 from sidecar.core.verdict import Kind
+from sidecar.core.workflow import fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,8 @@ class Comparison:
     """What one comparison found.
 
     `position`: from 0, the first place at which the sides differ, or else the first whose
-    body cannot be read; None when everything holds.  `served` and `ordered` count rows.
+    body cannot be read; None when everything holds.  The first to differ by its type alone
+    counts only for `state`, which has no other place.  `served` and `ordered` count rows.
     """
 
     kinds: tuple[Kind, ...]
@@ -57,8 +65,10 @@ def compare(served: Sequence[Event], ordered: Sequence[Event]) -> Comparison:
 
     Source: spec 3.2.
     """
-    kinds = tuple(dict.fromkeys(_kinds(served, ordered)))
+    kinds = tuple(_kinds(served, ordered))
     position = _first_difference(served, ordered)
+    if position is None and Kind.STATE in kinds:
+        position = _first_of_another_type(served, ordered)
     if position is None and kinds:
         position = _first_unreadable(served)
     return Comparison(kinds, position, len(served), len(ordered))
@@ -79,6 +89,8 @@ def _kinds(served: Sequence[Event], ordered: Sequence[Event]) -> Iterator[Kind]:
     if _shared(ours, theirs) != _shared(theirs, ours):
         yield Kind.ORDER
     yield from _differences(served, theirs)
+    if _states_differ(served, ordered):
+        yield Kind.STATE
     if _first_unreadable(served) is not None:
         yield Kind.UNIDENTIFIED
 
@@ -95,6 +107,19 @@ def _differences(served: Iterable[Event], theirs: Mapping[int, Event]) -> Iterat
         yield Kind.PARENT
     if any(ours.body != log.body for ours, log in pairs):
         yield Kind.PAYLOAD
+
+
+def _states_differ(served: Sequence[Event], ordered: Sequence[Event]) -> bool:
+    if tuple(served) == tuple(ordered):
+        return False
+    ours, log = fold(served), fold(ordered)
+    # No event, no state: then other axes have said so.
+    return ours is not None and log is not None and digest(ours) != digest(log)
+
+
+def _first_of_another_type(served: Sequence[Event], ordered: Sequence[Event]) -> int | None:
+    pairs = enumerate(zip(served, ordered, strict=False))
+    return next((at for at, (ours, log) in pairs if ours.event_type != log.event_type), None)
 
 
 def _first_difference(served: Sequence[Event], ordered: Sequence[Event]) -> int | None:

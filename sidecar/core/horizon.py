@@ -29,6 +29,10 @@ class Cursor:
     polled_at: int
 
 
+LEAVING: Final = "+"
+"""Ends the fingerprint of a tree from which a partition is being detached."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a poll's statement says of its own snapshot; xids are 64-bit."""
@@ -38,6 +42,11 @@ class Facts:
     epoch: str
     tree: str
     server_now: int
+
+    @property
+    def leaving(self) -> bool:
+        """A partition is being detached: its rows are no longer read, and they are not gone."""
+        return self.tree.endswith(LEAVING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ read that does not clear is `pending_stale` until it was judged so `stale_max_ti
 a row.  What must be remembered for that is the ruling's `pending_key` and `pending_since`.
 Divergence kinds appear under `divergent` and `second_writer` and nowhere else.
 
+A torn record is a failure of the step that has to read it, and with it nothing else is asked.
 Failed reads are no findings of a hold: the caller names those verdicts itself.
 Source: spec 3.3, 3.4 step 4, 3.5.
 """
@@ -18,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 from sidecar.core.authority import GuardedRead, Partition
 from sidecar.core.compare import Comparison
 from sidecar.core.due import Due, Windows
 from sidecar.core.links import DanglingPrev, LinkOrder, NoRoot
-from sidecar.core.populate import Diverged, InSync, Outcome, Refused, StaleLog
+from sidecar.core.populate import Diverged, InSync, Outcome, Refused, StaleLog, Unreadable
 from sidecar.core.ports import Populated
 from sidecar.core.resolve import Explained, LogLost, LogPruned, Resolution, SecondWriter
 from sidecar.core.verdict import Judgement, Kind, Verdict
@@ -45,6 +46,7 @@ PRECEDENCE: Final = (
     Verdict.PENDING_VISIBILITY,
     Verdict.PENDING_STALE,
     Verdict.STALE_LOG_UNRESOLVED,
+    Verdict.ERROR,
     Verdict.POPULATE_FAILED,
     Verdict.GUARDED_READ_FAILED,
     Verdict.UNSERVABLE,
@@ -65,6 +67,13 @@ _ABSORBING: Final = frozenset(
 )
 _INVISIBLE: Final = frozenset({Kind.COUNT, Kind.MISSING_EVENT, Kind.EXTRA_EVENT})
 """Axes that a row in flight can explain."""
+
+_UNREADABLE: Final = {
+    "coverage": Verdict.POPULATE_FAILED,
+    "watermark": Verdict.GUARDED_READ_FAILED,
+    "label": Verdict.ERROR,
+}
+"""Who meets the damage first: populate reads the coverage, the guarded read the watermark."""
 
 REVOKING: Final = frozenset(
     {
@@ -251,10 +260,12 @@ def _of_outcome(hold: Hold, windows: Windows) -> Iterator[_Finding]:
             yield _of_refusal(hold, outcome, windows)
         case StaleLog():
             yield _stale(hold, windows)
-        case Diverged():
+        case Diverged() | Unreadable():
             yield from _of_plan(outcome)
         case InSync():
             yield from _of_service(hold, outcome, windows)
+        case _:
+            assert_never(outcome)
 
 
 def _of_plan(outcome: Outcome) -> Iterator[_Finding]:
@@ -273,8 +284,12 @@ def _of_plan(outcome: Outcome) -> Iterator[_Finding]:
             )
         case StaleLog():
             yield _Finding(Verdict.STALE_LOG_UNRESOLVED)
+        case Unreadable(what):
+            yield _Finding(_UNREADABLE[what], detail=f"its {what} is malformed")
         case InSync():
             return
+        case _:
+            assert_never(outcome)
 
 
 def _refused(label: str) -> Verdict:
@@ -321,7 +336,9 @@ def _stale_before(due: Due | None) -> tuple[int, int | None]:
     if due is None or due.pending_key is None:
         return 0, None
     label, _, times = due.pending_key.partition(":")
-    return (int(times), due.pending_since) if label == StaleLog.label else (0, None)
+    if label != StaleLog.label or not times.isdecimal():
+        return 0, None
+    return int(times), due.pending_since
 
 
 def _of_service(hold: Hold, outcome: InSync, windows: Windows) -> Iterator[_Finding]:
@@ -362,7 +379,7 @@ def _settling(axis: _Finding, hold: Hold, windows: Windows) -> _Finding:
 
 def _of_label(partition: Partition, read_began_at: int) -> Iterator[_Finding]:
     """A label that came after the log read began; an older one the read itself has judged."""
-    if partition.label is None or partition.labelled_at is None:
+    if partition.label is None or partition.labelled_at is None or partition.torn is not None:
         return
     if partition.labelled_at >= read_began_at:
         yield _Finding(Verdict(f"refused_{partition.label}"), detail=partition.label)

@@ -24,12 +24,15 @@ class LogRead:
 
     `began_at`: microseconds of the store's clock, taken before the statement was sent.
     `epoch`: the server's epoch as the statement itself saw it.  `anchor`: the next
-    unassigned xid, read after the log read (spec 2.13).  None: unknown.
+    unassigned xid, read after the log read (spec 2.13).  None: unknown.  `whole`: False when the
+    partition tree moved under the read or a partition was leaving it: rows that it lacks
+    are then not known to be gone.
     """
 
     began_at: int
     epoch: str | None = None
     anchor: int | None = None
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,22 @@ class Refused:
     label: str
 
 
-Outcome = InSync | Diverged | StaleLog | Refused
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Nothing was written: the record is torn, and a populate over it would hide that.
+
+    The coverage is what populating has to read (spec 2.5), the watermark what the guarded read
+    has to (2.6, row 2); `label` says whose failure it is.
+    """
+
+    what: Literal["watermark", "coverage", "label"]
+
+    @property
+    def label(self) -> str:
+        return "guarded_read_failed" if self.what == "watermark" else "populate_failed"
+
+
+Outcome = InSync | Diverged | StaleLog | Refused | Unreadable
 
 
 def plan(

@@ -38,6 +38,11 @@ class ExecutionLog:
     read: LogRead
     newest_at: int | None = None
 
+    @property
+    def tells(self) -> bool:
+        """Whether it can be populated from: not cut, and not empty for want of a partition."""
+        return self.events is not None and (self.read.whole or bool(self.events))
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

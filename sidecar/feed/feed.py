@@ -14,11 +14,12 @@ from itertools import islice
 
 from sidecar.certified import Certified
 from sidecar.core.authority import Partition, StoredEvent
-from sidecar.core.due import Due, News, Windows, updated
+from sidecar.core.due import Due, News, Windows, noted, updated
 from sidecar.core.horizon import TailRow
-from sidecar.core.populate import Diverged, InSync, StaleLog
+from sidecar.core.populate import Diverged, InSync, StaleLog, Unreadable
 from sidecar.core.ports import Batch, BoundedReader, ExecutionLog, Key, Populated, Store, Unit, save_due
 from sidecar.core.settle import Arrival, Limits, Settled, settle
+from sidecar.errors import PartitionUnreadable
 from sidecar.feed.pool import HeldBack, Version, still_in_log, version
 from sidecar.feed.report import FeedReport
 
@@ -97,10 +98,28 @@ class Feed:
             now = self._store.clock.now()
             step = _Part({i: group for i, group in rows.items() if group}, delivered)
             write = _Write(self, batch, step, logs, last and not wanted, now)
-            report.add(await self._store.transact(write))
+            report.add(await self._written(write))
             if not wanted:
                 return
             rows, delivered = {}, ()
+
+    async def _written(self, write: _Write) -> FeedReport:
+        """Write a part; executions whose stored rows cannot be read are left to the comparator."""
+        try:
+            return await self._store.transact(write)
+        except PartitionUnreadable:
+            executions = (*write.part.rows, *(i for i in write.logs if i not in write.part.rows))
+            unreadable = [i for i in executions if not await self._is_readable(i)]
+            if not unreadable:
+                raise
+            return await self._store.transact(write.without(unreadable))
+
+    async def _is_readable(self, execution_id: int) -> bool:
+        try:
+            await self._store.transact(lambda unit: unit.chain(execution_id))
+        except PartitionUnreadable:
+            return False
+        return True
 
     def _parts(self, batch: Batch) -> Iterator[_Part]:
         groups: dict[int, list[TailRow]] = {}
@@ -233,7 +252,10 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """The transaction of one part of a batch; `last`: the batch's cursor goes with it."""
+    """The transaction of one part of a batch; `last`: the batch's cursor goes with it.
+
+    `unreadable`: executions of it that only get an entry in the work list.
+    """
 
     feed: Feed
     batch: Batch
@@ -241,10 +263,17 @@ class _Write:
     logs: Mapping[int, ExecutionLog]
     last: bool
     now: int
+    unreadable: tuple[int, ...] = ()
+
+    def without(self, unreadable: Sequence[int]) -> _Write:
+        """The same write, with nothing read or written of those executions."""
+        rows = {i: rows for i, rows in self.part.rows.items() if i not in unreadable}
+        logs = {i: log for i, log in self.logs.items() if i not in unreadable}
+        return replace(self, part=_Part(rows, self.part.logs), logs=logs, unreadable=tuple(unreadable))
 
     async def __call__(self, unit: Unit) -> FeedReport:
         feed, lane = self.feed, self.batch.lane
-        logs = [log for log in self.logs.values() if log.events is not None]
+        logs = [log for log in self.logs.values() if log.tells]
         populated = await feed.certified.populate(unit, logs, lane=lane)
         settled = await feed.settle(
             unit, self.part.rows, self.logs, populated, epoch=self.batch.epoch, now=self.now, lane=lane
@@ -270,6 +299,7 @@ class _Write:
     ) -> None:
         """Write the durable work list: every execution with something new or not stored."""
         gone = set(self.batch.gone) if self.last else set()
+        await self._ask_for(unit, self.unreadable)
         dues = await unit.due([*settled, *(gone - settled.keys())])
         for i in (*settled, *(gone - settled.keys())):
             result, done = settled.get(i), populated.get(i)
@@ -285,6 +315,13 @@ class _Write:
             if after is not None and not self.feed.comparing:
                 after = self._without_comparator(i, after, result)
             save_due(unit, i, dues.get(i), after)
+
+    async def _ask_for(self, unit: Unit, executions: Sequence[int]) -> None:
+        """Their rows are stored nowhere: their logs have to be read again."""
+        dues = await unit.due(executions) if executions else {}
+        news, windows = News(rows=1, reread=True), self.feed.windows
+        for i in executions:
+            unit.put_due(noted(dues.get(i), i, news, now=self.now, verdict_at=None, windows=windows))
 
     def _news(
         self, execution_id: int, result: Settled | None, populated: Populated | None, *, gone: bool
@@ -318,7 +355,7 @@ class _Write:
     def _open_question(self, execution_id: int, populated: Populated | None) -> bool:
         """Whether only the comparator can say what this populate came to."""
         if populated is not None:
-            return isinstance(populated.outcome, Diverged | StaleLog)
+            return isinstance(populated.outcome, Diverged | StaleLog | Unreadable)
         return execution_id in self.logs  # truncated
 
     def _catch_up_needs_entry(self, execution_id: int, populated: Populated | None) -> bool:

@@ -69,7 +69,7 @@ def still_in_log(pool: Mapping[int, TailRow], log: ExecutionLog | None) -> Mappi
 
     A crash of the server or somebody's DELETE took them: waiting for them would never end.
     """
-    if not pool or log is None or log.events is None:
+    if not pool or log is None or log.events is None or not log.read.whole:
         return pool
     present = {event.event_id for event in log.events}
     began = log.read.began_at

@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from sidecar.core.horizon import Facts
+from sidecar.core.horizon import LEAVING, Facts
 from sidecar.errors import SourceContractError, SourceReplaced
 
 ANCHOR_SQL: Final = "select (age('3'::xid)::bigint + 3) & 4294967295, pg_is_in_recovery()"
@@ -30,12 +30,16 @@ _EPOCH: Final = (
 
 
 def tree_sql(root: str) -> str:
-    """The fingerprint of the partition tree below `root` (an oid expression), '-' for a leaf."""
+    """The fingerprint of the partition tree below `root` (an oid expression), '-' for a leaf.
+
+    `horizon.LEAVING` at its end says that a partition is being detached.
+    """
     return (
         f"(with recursive below(relid) as (select {root} union all"
         " select i.inhrelid from pg_inherits i join below on i.inhparent = below.relid)"
         " select coalesce(md5(string_agg(i.inhrelid::text || ',' || i.xmin::text || ','"
-        " || i.inhdetachpending::text, ';' order by i.inhrelid)), '-')"
+        " || i.inhdetachpending::text, ';' order by i.inhrelid))"
+        f" || case when bool_or(i.inhdetachpending) then '{LEAVING}' else '' end, '-')"
         " from pg_inherits i where i.inhparent in (select relid from below))"
     )
 

@@ -3,7 +3,8 @@
 A read that reaches the limit is not known to be complete and says so; a read that failed raises
 and says nothing.  Each statement carries its epoch and tree.  A statement that shows another
 tree than the one before it may have read an old list of partitions: it is discarded and run
-again.  The anchor is read after the statement, in a transaction of its own.
+again, and what the next one lacks is not known to be gone (`LogRead.whole`); nor is it while a
+partition is being detached.  The anchor is read after the statement, in a transaction of its own.
 
 Two forms of one read: by a list of ids (LATERAL, one index probe each), and by a range of ids
 when most of the range is wanted.  What belongs together is decided by `scan`.
@@ -144,7 +145,7 @@ class PostgresLog:
             SourceError: the read failed.
         """
         async with self._lock:
-            began_at, facts, rows = await self._settled(
+            began_at, facts, rows, _ = await self._settled(
                 self._counting, (low, high, limit), None, self._scan_timeout_s
             )
         return Counted(facts, began_at, tuple(Count(row[0], row[1], int(row[5])) for row in rows))
@@ -169,7 +170,7 @@ class PostgresLog:
             SourceError: the statement failed.
         """
         async with self._lock:
-            _, _, rows = await self._settled(f"{_facts_first(self.table)} {sql}", tuple(args), None)
+            _, _, rows, _ = await self._settled(f"{_facts_first(self.table)} {sql}", tuple(args), None)
         return rows
 
     async def fetch(self, sql: str, args: Sequence[object] = ()) -> list[Any]:
@@ -185,18 +186,20 @@ class PostgresLog:
         self, sql: str, args: tuple[object, ...], execution_ids: Iterable[int], max_bytes: int | None
     ) -> dict[int, ExecutionLog]:
         async with self._lock:
-            began_at, facts, rows = await self._settled(sql, args, max_bytes)
+            began_at, facts, rows, moved = await self._settled(sql, args, max_bytes)
             anchor = await read_anchor(self._session, facts)
-        return _grouped(execution_ids, rows, LogRead(began_at, facts.epoch, anchor), self.read_limit)
+        read = LogRead(began_at, facts.epoch, anchor, whole=not moved and not facts.leaving)
+        return _grouped(execution_ids, rows, read, self.read_limit)
 
     async def _settled(
         self, sql: str, args: tuple[object, ...], max_bytes: int | None, timeout_s: float | None = None
-    ) -> tuple[int, Facts, list[Any]]:
-        for _ in range(_TREE_TRIES):
+    ) -> tuple[int, Facts, list[Any], bool]:
+        """When it began, its facts and rows, and whether the tree moved before it stood still."""
+        for tried in range(_TREE_TRIES):
             began_at, facts, rows = await self._statement(sql, args, max_bytes, timeout_s)
             known, self._tree = self._tree, facts.tree
             if known == facts.tree:
-                return began_at, facts, rows
+                return began_at, facts, rows, tried > 0
         raise SourceUnavailable("the partition tree changes without end", hint="it is tried again")
 
     async def _statement(

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sidecar.core.authority import StoredEvent, revoked
+from sidecar.core.authority import StoredEvent, check_whole, revoked
 from sidecar.core.event import Event
 from sidecar.core.populate import LogRead, Outcome
 from sidecar.core.ports import ExecutionLog
@@ -161,13 +161,16 @@ class ChainStore(StoreReader):
 
         Raises:
             Invalid: an id, a text or an execution is not usable; nothing was written.
+            PartitionUnreadable: the record is torn; nothing was written.
 
         Source: spec 2.8.
         """
         log, _ = self._complete(execution_id, events, read)
 
         async def work(unit: SqliteUnit) -> Outcome:
-            return (await unit.populate((log,)))[execution_id].outcome
+            done = (await unit.populate((log,)))[execution_id]
+            check_whole(done.partition)
+            return done.outcome
 
         return await self.transact(work)
 

@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sidecar.core.authority import Partition, StoredEvent, Watermark, advanced, placed, widened
+from sidecar.core.authority import (
+    Partition,
+    StoredEvent,
+    Watermark,
+    advanced,
+    check_whole,
+    placed,
+    widened,
+)
 from sidecar.core.event import Event
 from sidecar.core.replicated import Arrival, arrival
 from sidecar.errors import Forked, Invalid, NotHead
@@ -121,6 +129,8 @@ async def apply(unit: SqliteUnit, rows: Sequence[StoredEvent], now: int) -> list
     by_key = await unit.find((row.event.execution_id, row.event.event_id) for row in rows)
     by_place = await unit.places((row.event.execution_id, row.exec_seq) for row in rows)
     records = await unit.partitions({row.event.execution_id for row in rows})
+    for record in records.values():
+        check_whole(record)
     clashes = []
     for row in rows:
         e, event = row.event.execution_id, row.event
@@ -136,4 +146,11 @@ async def apply(unit: SqliteUnit, rows: Sequence[StoredEvent], now: int) -> list
 
 
 async def _record(unit: SqliteUnit, execution_id: int) -> Partition:
-    return (await unit.partitions((execution_id,))).get(execution_id) or Partition(execution_id)
+    """The record, a fresh one when there is none.
+
+    Raises:
+        PartitionUnreadable: it is torn; no single event may be put on top of that.
+    """
+    found = (await unit.partitions((execution_id,))).get(execution_id) or Partition(execution_id)
+    check_whole(found)
+    return found

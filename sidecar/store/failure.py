@@ -10,9 +10,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import clear_frames
 from typing import Final
 
-from sidecar.errors import Invalid, InvariantError, StoreBusy, StoreCorrupt, StoreError, StoreFull
+from sidecar.errors import (
+    Invalid,
+    InvariantError,
+    PartitionUnreadable,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+)
 
 _SQLITE_IOERR_SHMSIZE: Final = 4874  # opening on a full disk; sqlite3 has no name for it in 3.11
 _SQLITE_CONSTRAINT_DATATYPE: Final = 3091  # a STRICT column refused a value
@@ -23,6 +32,12 @@ _PRIMARY: Final = 0xFF
 def translated(error: sqlite3.Error) -> StoreError | InvariantError:
     """The exception of ours for a driver's; the cause is kept by the caller's `from`."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
+    if code is None and type(error) is sqlite3.OperationalError:
+        # The driver's own, and the only one: SQLite read the row, its text is no UTF-8.
+        return PartitionUnreadable(
+            "a stored text is no UTF-8",
+            hint="the file was damaged or written by somebody else: keep it, rebuild the partition",
+        )
     if code is None:
         return InvariantError(f"the SQLite driver was misused: {error}")
     match code & _PRIMARY:
@@ -80,7 +95,13 @@ def sqlite_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise translated(error) from error
+        ours = translated(error)
+        if isinstance(ours, PartitionUnreadable):
+            # Its frames hold a cursor in mid-read, and with it an old snapshot that lets nobody of
+            # this connection write any more, for as long as somebody looks at the exception.
+            clear_frames(error.__traceback__)
+            raise ours from None
+        raise ours from error
     except (OverflowError, UnicodeEncodeError) as error:
         # The message of the latter repeats the value, which may be payload.
         raise Invalid("a value is no 64-bit integer or no Unicode text") from error

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from sidecar.core.authority import Partition, StoredEvent, is_contiguous
 from sidecar.core.event import Event
 from sidecar.core.links import Ordered, order_by_links
-from sidecar.core.populate import Diverged, InSync, LogRead, Outcome, Refused, may_write, plan, populated
+from sidecar.core.populate import (
+    Diverged,
+    InSync,
+    LogRead,
+    Outcome,
+    Refused,
+    Unreadable,
+    may_write,
+    plan,
+    populated,
+)
 from sidecar.core.ports import ExecutionLog, Populated
 from sidecar.errors import invariant
 
@@ -40,6 +50,11 @@ def settle(
     """
     invariant({e.execution_id for e in events} <= {log.execution_id}, "a log holds another execution's event")
     order = order_by_links(events)
+    if partition.torn is not None:
+        # Nothing is asked about its rows either: what stands beside the damage proves nothing.
+        failed = Unreadable(partition.torn.what)
+        unstored = _unstored(stored, events)
+        return Settled(Populated(failed, order, partition, (), False, False, unstored), log.read, (), False)
     outcome = plan(
         [row.event for row in stored],
         order,

@@ -134,7 +134,7 @@ async def guarded(quick: Quick, connection: Connection, execution_id: int) -> Gu
     if not claim:
         return guarded_read(None, stored, held_back=False)
     head_seq, first, through, root, total, _, _, held_back = claim[0]
-    partition = claimed(execution_id, head_seq, (first, through), (root, total))
+    partition = claimed(execution_id, head_seq, (first, through, root, total))
     return guarded_read(partition, stored, held_back=bool(held_back))
 
 

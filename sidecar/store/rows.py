@@ -1,6 +1,7 @@
 """Between the layout's rows and the core's records, column by column.
 
-A half-written watermark or coverage is damage: it is reported, never read as "absent".
+A half-written watermark or coverage and a label that nobody sets are damage: the record is then
+torn, never read as one that claims nothing, and saved with the damage as it stands.
 Source: design 5, spec 2.6 rows 2 and 5.
 """
 
@@ -10,11 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
+from sidecar.core.authority import Coverage, Partition, StoredEvent, Torn, Watermark
 from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
-from sidecar.errors import StoreCorrupt
+from sidecar.core.links import ABSORBING_LABELS
 from sidecar.store.connection import Row
 
 PARTITION_COLUMNS: Final = (
@@ -30,6 +31,9 @@ DUE_COLUMNS: Final = (
     " pending_key, pending_since, tries"
 )
 CURSOR_COLUMNS: Final = "lane, horizon, epoch, scope, tree, polled_at"
+
+Claims = tuple[int | None, int | None, int | None, int | None]
+"""wm_first, wm_through, cov_root, cov_total as they stand."""
 
 PUT_PARTITION: Final = f"REPLACE INTO partition ({PARTITION_COLUMNS}) VALUES ({'?,' * 22}?)"
 PUT_DUE: Final = f"REPLACE INTO due ({DUE_COLUMNS}) VALUES ({'?,' * 10}?)"
@@ -65,18 +69,17 @@ def event_row(exec_seq: int, event: Event, gseq: int, origin: str | None, seen_a
 
 
 def partition_record(row: Row) -> Partition:
-    """From PARTITION_COLUMNS.
-
-    Raises:
-        StoreCorrupt: watermark or coverage is malformed.
-    """
+    """From PARTITION_COLUMNS."""
+    claims: Claims = (row[4], row[5], row[6], row[7])
+    torn = _torn(claims, row[12])
+    watermark, coverage = _claimed(claims) if torn is None or torn.what == "label" else (None, None)
     return Partition(
         execution_id=row[0],
         parent_execution_id=row[1],
         head_seq=row[2],
         head_event_id=row[3],
-        watermark=_watermark(row[0], row[4], row[5]),
-        coverage=_coverage(row[0], row[6], row[7]),
+        watermark=watermark,
+        coverage=coverage,
         held=row[8],
         rows_seen=row[9],
         head_anchor=row[10],
@@ -92,63 +95,50 @@ def partition_record(row: Row) -> Partition:
         first_seen_at=row[20],
         last_change_at=row[21],
         verdict_rows=row[22],
+        torn=torn,
     )
 
 
-def claimed(
-    execution_id: int,
-    head_seq: int,
-    watermark: tuple[int | None, int | None],
-    coverage: tuple[int | None, int | None],
-) -> Partition:
-    """The record as far as the guarded read asks: its head and what it claims.
-
-    Raises:
-        StoreCorrupt: watermark or coverage is malformed.
-    """
-    return Partition(
-        execution_id,
-        head_seq=head_seq,
-        watermark=_watermark(execution_id, *watermark),
-        coverage=_coverage(execution_id, *coverage),
-    )
+def claimed(execution_id: int, head_seq: int, claims: Claims) -> Partition:
+    """The record as far as the guarded read asks: its head and what it claims."""
+    torn = _torn(claims, None)
+    watermark, coverage = _claimed(claims) if torn is None else (None, None)
+    return Partition(execution_id, head_seq=head_seq, watermark=watermark, coverage=coverage, torn=torn)
 
 
-def _watermark(execution_id: int, first: int | None, through: int | None) -> Watermark | None:
-    if first is None and through is None:
-        return None
-    if first is None or through is None or first < 0 or through < 0:
-        raise _malformed("watermark", execution_id)
-    return Watermark(first, through)
+def _claimed(claims: Claims) -> tuple[Watermark | None, Coverage | None]:
+    """What claims that are not torn come to."""
+    wm_first, wm_through, cov_root, cov_total = claims
+    watermark = None if wm_first is None or wm_through is None else Watermark(wm_first, wm_through)
+    return watermark, None if cov_total is None else Coverage(cov_root, cov_total)
 
 
-def _coverage(execution_id: int, root: int | None, total: int | None) -> Coverage | None:
-    if root is None and total is None:
-        return None
-    if total is None or total < 0:
-        raise _malformed("coverage", execution_id)
-    return Coverage(root, total)
-
-
-def _malformed(what: str, execution_id: int) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"the {what} of execution {execution_id} is malformed",
-        hint="somebody else wrote into the store: keep the file, rebuild this partition from the log",
-    )
+def _torn(claims: Claims, label: str | None) -> Torn | None:
+    wm_first, wm_through, cov_root, cov_total = claims
+    if (cov_total is None and cov_root is not None) or (cov_total or 0) < 0:
+        return Torn("coverage", claims)
+    if (wm_first is None) != (wm_through is None) or min(wm_first or 0, wm_through or 0) < 0:
+        return Torn("watermark", claims)
+    if label is not None and label not in ABSORBING_LABELS:
+        return Torn("label", claims)
+    return None
 
 
 def partition_row(partition: Partition) -> Row:
     """For PUT_PARTITION."""
     watermark, coverage = partition.watermark, partition.coverage
+    claims = (
+        watermark and watermark.first,
+        watermark and watermark.through,
+        coverage and coverage.root_event_id,
+        coverage and coverage.total,
+    )
     return (
         partition.execution_id,
         partition.parent_execution_id,
         partition.head_seq,
         partition.head_event_id,
-        watermark and watermark.first,
-        watermark and watermark.through,
-        coverage and coverage.root_event_id,
-        coverage and coverage.total,
+        *(claims if partition.torn is None else partition.torn.raw),
         partition.held,
         partition.rows_seen,
         partition.head_anchor,

@@ -16,7 +16,9 @@ from typing import Final, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from sidecar import __version__
+from sidecar.comparator.controls import CONTROL_NAMES
 from sidecar.core.acceptance import Reason
+from sidecar.core.advance import DECISIONS as ADVANCE_DECISIONS
 from sidecar.core.certificate import Decision, Tally
 from sidecar.core.coverage import UNCOVERED
 from sidecar.core.roots import OUTCOMES as INVARIANT_OUTCOMES
@@ -62,6 +64,7 @@ DECISIONS: Final = tuple(decision.value for decision in Decision)
 AUDIT_RESULTS: Final = ("equal", "different", "read")
 AUTHORITY_STATES: Final = ("not_populated", "authoritative")
 ACCEPTANCE_REASONS: Final = tuple(reason.value for reason in Reason)
+CONTROL_RESULTS: Final = ("expected", "unexpected")
 
 _LAG_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 _WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -160,6 +163,17 @@ class Metrics:
     def divergence(self, kind: str) -> None:
         """One kind of one execution, counted once until a match clears it."""
         _child(self._divergence, kind, KINDS).inc()
+
+    def controls(self, results: Mapping[str, str | None]) -> None:
+        """Every control of one tick ran: by name, None for the expected result."""
+        for name in results:
+            invariant(name in CONTROL_NAMES, f"{name!r} is no control")
+            self._control.labels(name, "expected" if results[name] is None else "unexpected").inc()
+        self._control_failed.set(any(why is not None for why in results.values()))
+
+    def advance(self, decision: str, count: int = 1) -> None:
+        """`count` served chains led to this decision."""
+        _child(self._advance, decision, ADVANCE_DECISIONS).inc(count)
 
     def events_compared(self, count: int) -> None:
         self._compared.inc(count)
@@ -328,6 +342,15 @@ class Metrics:
     def _comparator_series(self) -> None:
         self._verdict = self._counter("shadow_verdict", "Judgements by verdict", verdict=VERDICTS)
         self._divergence = self._counter("shadow_divergence", "Divergences by kind", kind=KINDS)
+        self._control = self._counter(
+            "shadow_control", "Self-controls", control=CONTROL_NAMES, result=CONTROL_RESULTS
+        )
+        self._control_failed = self._gauge(
+            "control_failed", "1 while the last self-controls were not as expected: no verdicts"
+        )
+        self._advance = self._counter(
+            "advance", "Served chains by what would be done next", decision=ADVANCE_DECISIONS
+        )
         self._compared = self._counter("shadow_events_compared", "Events compared")
         self._probes = self._counter("shadow_probe", "Comparisons that somebody asked for", verdict=PROBED)
         self._findings_open = self._gauge(

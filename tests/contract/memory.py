@@ -17,6 +17,7 @@ from sidecar.core.authority import (
     NotPopulated,
     Partition,
     StoredEvent,
+    Torn,
     Watermark,
 )
 from sidecar.core.due import Due
@@ -68,7 +69,7 @@ class MemoryUnit:
 
     async def partitions(self, execution_ids: Collection[int]) -> dict[int, Partition]:
         shelf = self._check()
-        return {e: p for e in execution_ids if (p := shelf.record(e)) is not None}
+        return {e: p for e in execution_ids if (p := shelf.any_record(e)) is not None}
 
     async def find(self, keys: Iterable[Key]) -> dict[Key, StoredEvent]:
         shelf = self._check()
@@ -174,10 +175,10 @@ class MemoryReader:
         return self.shelf.chain(execution_id)
 
     async def partition(self, execution_id: int) -> Partition | None:
-        return self.shelf.record(execution_id)
+        return self.shelf.any_record(execution_id)
 
     async def partitions(self, execution_ids: Collection[int]) -> dict[int, Partition]:
-        return {e: p for e in execution_ids if (p := self.shelf.record(e)) is not None}
+        return {e: p for e in execution_ids if (p := self.shelf.any_record(e)) is not None}
 
     async def authority(self, execution_id: int) -> Authority:
         p = self.shelf.record(execution_id)
@@ -282,7 +283,13 @@ class MemoryStore(MemoryReader):
             if event.execution_id != execution_id:
                 raise Invalid(f"event {event.event_id} belongs to execution {event.execution_id}")
         log = ExecutionLog(execution_id, rows, read or LogRead(self.clock.now()))
-        return await self._write(lambda shelf, now: shelf.populate(log).outcome)
+
+        def work(shelf: Shelf, now: int) -> Outcome:
+            done = shelf.populate(log)
+            shelf.record(execution_id)  # refuses a torn one
+            return done.outcome
+
+        return await self._write(work)
 
     async def append(self, event: Event) -> int:
         usable(event)
@@ -390,14 +397,16 @@ class MemoryBackend:
         if first is None and through is None:
             self.shelf.partitions[execution_id] = replace(p, watermark=None)
         elif first is None or through is None or first < 0:
-            self.shelf.torn.add(execution_id)
+            torn = Torn("watermark", (first, through, None, None))
+            self.shelf.partitions[execution_id] = replace(p, watermark=None, coverage=None, torn=torn)
         else:
             self.shelf.partitions[execution_id] = replace(p, watermark=Watermark(first, through))
 
     def plant_coverage(self, execution_id: int, root: int | None, total: int | None) -> None:
         p = self.shelf.partitions.get(execution_id) or Partition(execution_id)
         if total is None or total < 0:
-            self.shelf.torn.add(execution_id)
+            torn = Torn("coverage", (None, None, root, total))
+            self.shelf.partitions[execution_id] = replace(p, watermark=None, coverage=None, torn=torn)
         else:
             self.shelf.partitions[execution_id] = replace(p, coverage=Coverage(root, total))
 

@@ -16,9 +16,9 @@ from sidecar.core.event import Event
 from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor
 from sidecar.core.links import Ordered, order_by_links
-from sidecar.core.populate import Diverged, InSync, LogRead, Outcome, Refused, StaleLog
+from sidecar.core.populate import Diverged, InSync, LogRead, Outcome, Refused, StaleLog, Unreadable
 from sidecar.core.ports import EpochSpan, ExecutionLog, Populated
-from sidecar.errors import Forked, GapAt, Invalid, NotHead, StoreCorrupt, StoreError
+from sidecar.errors import Forked, GapAt, Invalid, NotHead, PartitionUnreadable, StoreError
 from sidecar.store.findings import Kept
 
 
@@ -26,7 +26,7 @@ from sidecar.store.findings import Kept
 class Shelf:
     """Everything that is kept.
 
-    `torn`: executions with half a marker.  `unreadable`: no record can be read.
+    `unreadable`: no record can be read.
     """
 
     partitions: dict[int, Partition] = field(default_factory=dict)
@@ -36,7 +36,6 @@ class Shelf:
     epochs: dict[str, tuple[int, int]] = field(default_factory=dict)
     shards: dict[int, int] = field(default_factory=dict)
     gseq: int = 0
-    torn: set[int] = field(default_factory=set)
     unreadable: bool = False
     states: dict[int, tuple[int, str, str]] = field(default_factory=dict)
     findings: list[Kept] = field(default_factory=list)
@@ -50,7 +49,6 @@ class Shelf:
             dict(self.epochs),
             dict(self.shards),
             self.gseq,
-            set(self.torn),
             self.unreadable,
             dict(self.states),
             list(self.findings),
@@ -84,10 +82,16 @@ class Shelf:
     # Reading
 
     def record(self, e: int) -> Partition | None:
+        """For one call alone, which a torn record ends."""
+        p = self.any_record(e)
+        if p is not None and p.torn is not None:
+            raise PartitionUnreadable("half a marker")
+        return p
+
+    def any_record(self, e: int) -> Partition | None:
+        """For a unit, which goes on with the others."""
         if self.unreadable:
             raise StoreError("the records cannot be read")
-        if e in self.torn:
-            raise StoreCorrupt("half a marker")
         return self.partitions.get(e)
 
     def chain(self, e: int) -> tuple[StoredEvent, ...]:
@@ -182,7 +186,10 @@ class Shelf:
     def populate(self, log: ExecutionLog) -> Populated:
         assert log.events is not None
         e, read = log.execution_id, log.read
-        before = self.record(e) or Partition(e)
+        before = self.any_record(e) or Partition(e)
+        if before.torn is not None:
+            failed = Unreadable(before.torn.what)
+            return Populated(failed, order_by_links(log.events), before, (), written=False, cleared_bar=False)
         stored = self.chain(e)
         label, events = ordered(log.events)
         outcome = judged(stored, label, events, delivered=before.first_seen_at is not None)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from sidecar.core.event import ID_MAX, ID_MIN, Event
+from sidecar.errors import PartitionUnreadable
 from sidecar.sql import scripts
+from sidecar.store.unit import SqliteUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain
 from tests.support.changing import replace
@@ -88,3 +90,24 @@ def test_the_layout_is_found_in_a_checkout() -> None:
 def test_the_wheel_carries_the_layout() -> None:
     config = Path(__file__).parents[2] / "pyproject.toml"
     assert 'migrations = "sidecar/migrations"' in config.read_text()
+
+
+async def test_a_text_that_cannot_be_read_leaves_no_read_open_however_long_it_is_looked_at(
+    sqlite: SqliteBackend,
+) -> None:
+    """A cursor in mid-read keeps its connection at an old snapshot, from which nobody can write."""
+    async with sqlite.open() as store:
+        await store.populate_from_log(E, chain(1, 2, 3))
+        sqlite.run("UPDATE event SET body = CAST(x'ff' AS TEXT) WHERE event_id = 2")
+        seen = []
+        for read in (lambda: store.transact(_chain), lambda: store.chain_if_authoritative(E)):
+            with pytest.raises(PartitionUnreadable, match="UTF-8") as caught:
+                await read()
+            seen.append(caught)
+            sqlite.run("INSERT OR REPLACE INTO meta (key, value) VALUES ('somebody', 'else')")
+            assert await store.append(chain(1, execution_id=100 + len(seen))[0]) == 1
+        assert len(seen) == 2
+
+
+async def _chain(unit: SqliteUnit) -> None:
+    await unit.chain(E)

@@ -14,7 +14,7 @@ from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.horizon import Cursor
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import EpochSpan, ExecutionLog, Store
-from sidecar.errors import Invalid, InvariantError
+from sidecar.errors import Invalid, InvariantError, PartitionUnreadable
 from tests.contract.backends import Backend, Contract, ContractUnit
 from tests.contract.events import E, chain, long_chain
 from tests.support.changing import replace
@@ -322,3 +322,35 @@ async def test_the_clock_starts_above_every_time_in_the_store(backend: Backend) 
         await store.transact(append)
     async with backend.open() as store:
         assert store.clock.now() > future + 10**10
+
+
+@pytest.mark.parametrize("what", ["watermark", "coverage"])
+async def test_a_torn_record_is_answered_as_one_and_the_others_of_a_batch_are_written(
+    backend: Backend, store: Contract, what: str
+) -> None:
+    for e in (1, 2, 3):
+        await store.populate_from_log(e, chain(10, execution_id=e))
+    getattr(backend, f"plant_{what}")(2, -1 if what == "watermark" else 10, -1)
+
+    async def populate(unit: ContractUnit) -> list[str]:
+        now = store.clock.now()
+        logs = [ExecutionLog(e, chain(10, 11, execution_id=e), LogRead(now)) for e in (1, 2, 3)]
+        done = await unit.populate(logs)
+        torn = (await unit.partitions((2,)))[2]
+        assert torn.torn is not None
+        assert torn == done[2].partition
+        assert (torn.torn.what, torn.watermark, torn.coverage) == (what, None, None)
+        assert not done[2].written
+        with pytest.raises(PartitionUnreadable):
+            await unit.guarded_read(2, ignore_held=True)
+        unit.put_partition(replace(torn, verdict="error", held=4))
+        return [done[e].outcome.label for e in (1, 2, 3)]
+
+    failed = "guarded_read_failed" if what == "watermark" else "populate_failed"
+    assert await store.transact(populate) == ["extended", failed, "extended"]
+    after = await store.partition(2)
+    assert after is not None
+    assert after.torn is not None, "saving it did not heal it"
+    assert (after.verdict, after.held, len(await store.chain(2))) == ("error", 4, 1)
+    for e in (1, 3):
+        assert len((await store.chain_if_authoritative(e)).events or ()) == 2

@@ -18,9 +18,9 @@ from sidecar.app import backfilled
 from sidecar.comparator import audit as auditing
 from sidecar.comparator.audit import LOOK_AGAIN_S, Audit, AuditReport
 from sidecar.comparator.loop import Comparator
+from sidecar.comparator.nopools import NoPools
 from sidecar.comparator.pace import Pace
 from sidecar.comparator.report import TickReport
-from sidecar.comparator.verify import NoPools
 from sidecar.core.due import SECOND, Windows
 from sidecar.core.exclusion import Exclusion
 from sidecar.errors import SourceUnavailable, StoreError

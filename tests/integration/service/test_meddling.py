@@ -183,7 +183,7 @@ async def test_a_hole_in_the_store_is_a_store_gap(pg: Database, tmp_path: Path) 
         assert (await sidecar.read(E)).events is None
 
 
-async def test_a_dropped_partition_is_pruned_and_the_copy_stays_readable(
+async def test_i25_a_dropped_partition_is_pruned_and_the_copy_stays_readable(
     pg: Database, tmp_path: Path
 ) -> None:
     await pg.execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,14 @@ from sidecar.core.authority import (
     Partition,
     Reason,
     StoredEvent,
+    Torn,
     Watermark,
     guarded_read,
     labelled,
     revoked,
 )
 from sidecar.core.event import Event
+from sidecar.errors import PartitionUnreadable
 from tests.support.changing import replace
 from tests.unit.core.build import E, chain, covered, ev, placed
 
@@ -209,3 +212,20 @@ def test_a_new_record_claims_nothing() -> None:
     new = Partition(E)
     assert (new.head_seq, new.head_event_id, new.watermark, new.coverage) == (0, None, None, None)
     assert (new.held, new.rows_seen, new.terminal, new.counted_kinds) == (0, 0, False, frozenset())
+
+
+@pytest.mark.parametrize("what", ["watermark", "coverage"])
+def test_rows_2_and_5_a_torn_record_is_an_error_whatever_else_it_says(what: Any) -> None:
+    torn = covered(EVENTS, torn=Torn(what, (1, None, None, None)))
+    for held_back in (True, False):
+        with pytest.raises(PartitionUnreadable, match=f"{what} of execution 7"):
+            read(torn, held_back=held_back)
+    with pytest.raises(PartitionUnreadable):
+        _ = torn.authority
+
+
+def test_a_torn_label_is_asked_for_by_no_row_of_the_guarded_read() -> None:
+    torn = covered(EVENTS, torn=Torn("label", (1, 3, 10, 3)), label="nobody's")
+    assert read(torn) == GuardedRead(EVENTS, None)
+    with pytest.raises(PartitionUnreadable):
+        _ = torn.authority

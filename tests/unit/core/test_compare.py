@@ -121,6 +121,50 @@ def test_event_type_is_part_of_the_body_and_not_an_axis() -> None:
     assert compare((replace(A, event_type="other"),), (A,)).holds
 
 
+def started(**workload: object) -> Event:
+    """The first event of an execution whose state holds `workload`."""
+    body = json.dumps({"event_id": 1, "context": {"workload": workload}}, separators=(",", ":"))
+    return replace(ev(1, kind="playbook_started"), body=body)
+
+
+def test_state_alone_is_a_type_that_folds_otherwise() -> None:
+    """The body says the type too, but what is folded is the row's own."""
+    log = (A, replace(B, event_type="playbook.completed"))
+    assert compare((A, B), log) == Comparison((Kind.STATE,), 1, 2, 2)
+    assert compare(log, (A, B)) == Comparison((Kind.STATE,), 1, 2, 2)
+
+
+def test_state_beside_the_payload_that_changed_it() -> None:
+    log, served = (started(x=1), ev(2, 1)), (started(x=2), ev(2, 1))
+    assert compare(served, log) == Comparison((Kind.PAYLOAD, Kind.STATE), 0, 2, 2)
+
+
+def test_a_payload_that_changes_no_state_is_a_payload_alone() -> None:
+    event = started(x=1)
+    spaced = replace(event, body=event.body.replace(",", ", ", 1))
+    assert spaced != event
+    assert kinds((spaced,), (event,)) == (Kind.PAYLOAD,)
+
+
+def test_an_order_that_changes_the_state() -> None:
+    done, failed = ev(2, 1, kind="playbook.completed"), ev(3, 2, kind="playbook.failed")
+    log = (started(), done, failed)
+    assert kinds((log[0], failed, done), log) == (Kind.ORDER, Kind.STATE)
+
+
+def test_an_unreadable_body_takes_no_part_in_the_state() -> None:
+    log = (started(x=1), ev(2, 1))
+    assert kinds((replace(log[0], body="{"), log[1]), log) == (Kind.PAYLOAD, Kind.STATE, Kind.UNIDENTIFIED)
+    assert kinds((log[0], replace(log[1], body="{")), log) == (Kind.PAYLOAD, Kind.UNIDENTIFIED)
+
+
+def test_equal_sides_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded: list[object] = []
+    monkeypatch.setattr("sidecar.core.compare.fold", folded.append)
+    assert compare(list(LOG), LOG).holds
+    assert folded == []
+
+
 def test_each_kind_once_in_the_order_of_the_spec_and_the_first_position() -> None:
     log = (*LOG, ev(60, 40), ev(70, 60))
     served = [

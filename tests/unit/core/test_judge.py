@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sidecar.core.authority import GuardedRead, Partition, Reason
+from sidecar.core.authority import GuardedRead, Partition, Reason, Torn
 from sidecar.core.compare import Comparison, compare
 from sidecar.core.due import Due, Windows
 from sidecar.core.event import Event
 from sidecar.core.judge import PRECEDENCE, REVOKING, Hold, Ruling, judge, judge_absent, judge_read_only
 from sidecar.core.links import Ordered, order_by_links
-from sidecar.core.populate import Diverged, InSync, Outcome, Refused, plan
+from sidecar.core.populate import Diverged, InSync, Outcome, Refused, Unreadable, plan
 from sidecar.core.ports import Populated
 from sidecar.core.resolve import Explained, LogLost, LogPruned, Resolution, SecondWriter
 from sidecar.core.verdict import RETRY, Judgement, Kind, Verdict
@@ -385,7 +385,7 @@ def test_the_order_of_precedence_is_that_of_the_spec() -> None:
         },
         {"refused_dangling_prev", "refused_no_root", "pending_visibility"},
         {"pending_stale", "stale_log_unresolved"},
-        {"populate_failed", "guarded_read_failed", "unservable"},
+        {"error", "populate_failed", "guarded_read_failed", "unservable"},
         {"pending_settle"},
         {"behind"},
         {"empty", "match"},
@@ -482,3 +482,34 @@ def test_read_only_holes_in_the_store() -> None:
 def test_read_only_an_untaken_comparison_is_no_agreement() -> None:
     with pytest.raises(InvariantError, match="untaken"):
         judge_read_only(E, InSync(3, 0), None, log_rows=3, stored_rows=3)
+
+
+# -- a torn record
+
+
+@pytest.mark.parametrize(
+    ("what", "expected", "outcome"),
+    [
+        ("coverage", Verdict.POPULATE_FAILED, "populate_failed"),
+        ("watermark", Verdict.GUARDED_READ_FAILED, "guarded_read_failed"),
+        ("label", Verdict.ERROR, "populate_failed"),
+    ],
+)
+def test_a_torn_record_is_the_failure_of_who_has_to_read_it(
+    what: Any, expected: Verdict, outcome: str
+) -> None:
+    unreadable = Unreadable(what)
+    partition = covered(LOG, torn=Torn(what, (1, None, None, None)), label="nobody's", labelled_at=NOW)
+    ruling = judge(hold(outcome=unreadable, partition=partition, written=False), W)
+    assert unreadable.label == outcome
+    assert ruling.judgement == Judgement(
+        E, expected, log_rows=3, stored_rows=3, detail=f"its {what} is malformed"
+    )
+    assert expected in RETRY
+    assert expected not in REVOKING
+
+
+def test_a_pending_key_that_nobody_wrote_counts_as_none() -> None:
+    due = Due(E, 0, pending_key="stale_log:x", pending_since=3)
+    ruling = judge(hold(LOG[:2], LOG, due=due, resolution=Explained()), W)
+    assert (ruling.judgement.verdict, ruling.pending_key) == (Verdict.PENDING_STALE, "stale_log:1")

@@ -57,6 +57,7 @@ def _settings(recording: Recording, speed: float) -> dict[str, Any]:
         "settle_s": 0.5,
         "tick_s": 0.2,
         "dangling_s": 30,
+        "poll_ms": 10,
         "live_window_s": round(60 + recording.backlog_s(speed)),
     }
 
@@ -103,7 +104,7 @@ async def test_the_clean_log_played_live_is_never_called_anything_but_clean(
         outcomes = sidecar.moved("populate_total")
         assert not {"diverged", "multiple_roots", "fork", "no_root", "store_gap"} & set(outcomes)
         assert sidecar.value("feed_total", way="extend") > 100
-        assert waiting.times > 10, "no row came before its predecessor: there was no race"
+        assert waiting.times > 0, "no row came before its predecessor: there was no race"
         assert await sidecar.store.query("SELECT count(*), sum(held) FROM partition") == [(231, 0)]
 
 

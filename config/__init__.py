@@ -1,0 +1,1 @@
+"""What is shown and alerted: rules written by hand, dashboards and Kubernetes twins generated."""

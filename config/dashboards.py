@@ -22,6 +22,7 @@ from grafana_foundation_sdk.models.dashboard import (
     DataSourceRef,
     Threshold,
     ThresholdsMode,
+    VariableOption,
     VariableRefresh,
 )
 
@@ -118,8 +119,10 @@ OVERVIEW: Final = (
                 (
                     (
                         "{{window}}",
-                        "sum by (window) (noetl_chain_shadow_covered_executions{$of})"
-                        " / (sum by (window) (noetl_chain_shadow_eligible_executions{$of}) > 0)",
+                        (
+                            "sum by (window) (noetl_chain_shadow_covered_executions{$of})"
+                            " / (sum by (window) (noetl_chain_shadow_eligible_executions{$of}) > 0)"
+                        ),
                     ),
                 ),
                 unit="percentunit",
@@ -354,8 +357,10 @@ CERTIFICATE: Final = (
                 (
                     (
                         "skipped",
-                        'sum(rate(noetl_chain_cert_decisions_total{$of, outcome="skipped"}[1h]))'
-                        " / (sum(rate(noetl_chain_cert_decisions_total{$of}[1h])) > 0)",
+                        (
+                            'sum(rate(noetl_chain_cert_decisions_total{$of, outcome="skipped"}[1h]))'
+                            " / (sum(rate(noetl_chain_cert_decisions_total{$of}[1h])) > 0)"
+                        ),
                     ),
                 ),
                 unit="percentunit",
@@ -415,8 +420,8 @@ def _graph(panel: Panel) -> timeseries.Panel:
 
 
 def _number(panel: Panel) -> stat.Panel:
-    return stat.Panel().reduce_options(ReduceDataOptions().calcs(["lastNotNull"])).thresholds(
-        _thresholds(panel)
+    return (
+        stat.Panel().reduce_options(ReduceDataOptions().calcs(["lastNotNull"])).thresholds(_thresholds(panel))
     )
 
 
@@ -463,7 +468,7 @@ def build(uid: str, title: str, rows: Sequence[Row]) -> dict[str, Any]:
             builders.DatasourceVariable("datasource")
             .label("Data source")
             .type("prometheus")
-            .current({"text": "VictoriaMetrics", "value": "VictoriaMetrics"})
+            .current(VariableOption(text="VictoriaMetrics", value="VictoriaMetrics"))
         )
         .with_variable(_variable("job", "Job", "label_values(noetl_chain_build_info, job)"))
         .with_variable(

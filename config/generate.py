@@ -65,14 +65,12 @@ def _read(file: Path) -> Any:
     return yaml.safe_load(file.read_text())
 
 
-class _Dumper(yaml.SafeDumper):
+def _text(dumper: Any, value: str) -> Any:
     """Long texts as blocks, so that a diff can be read."""
-
-
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 
+_Dumper: Final[Any] = type("_Dumper", (yaml.SafeDumper,), {})
 _Dumper.add_representer(str, _text)
 
 

@@ -56,7 +56,7 @@ if ! there postgres; then
     with postgres postgresql
     install -m 0755 postgres-entrypoint "$work/postgres/usr/local/bin/"
     install -d -o 0 -g 0 "$work/postgres/var/lib/postgresql/data"
-    import "$work/postgres" postgres 'ENTRYPOINT ["postgres-entrypoint"]' 'STOPSIGNAL SIGINT' \
+    import "$work/postgres" postgres 'ENTRYPOINT ["postgres-entrypoint"]' \
         "ENV PATH=$(cd "$work/postgres" && ls -d usr/lib/postgresql/*/bin | sed 's|^|/|'):/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 fi
 if ! there prometheus; then

@@ -34,9 +34,7 @@ def _queries(board: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
 def test_every_query_of_a_dashboard_names_exported_series(path: Path) -> None:
-    exported = {
-        sample.name for family in Metrics(replicas=1).registry.collect() for sample in family.samples
-    }
+    exported = {sample.name for family in Metrics(replicas=1).registry.collect() for sample in family.samples}
     for query in _queries(json.loads(path.read_text())):
         named = set(re.findall(r"noetl_chain_\w+", query))
         assert named, query

@@ -77,7 +77,11 @@ def test_the_settings_of_the_map_are_known_ones(folder: str) -> None:
     for name in values:
         assert re.search(rf"`{name}`", known), name
     assert Settings.given(
-        **{name.removeprefix("NOETL_CHAIN_").lower(): value for name, value in values.items() if name.startswith("NOETL_CHAIN_")}
+        **{
+            name.removeprefix("NOETL_CHAIN_").lower(): value
+            for name, value in values.items()
+            if name.startswith("NOETL_CHAIN_")
+        }
     )
 
 

@@ -77,9 +77,7 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: dict[str, Any]) -> No
 
 
 def test_rules_name_only_series_that_are_exported_or_recorded() -> None:
-    exported = {
-        sample.name for family in Metrics(replicas=1).registry.collect() for sample in family.samples
-    }
+    exported = {sample.name for family in Metrics(replicas=1).registry.collect() for sample in family.samples}
     for rule in (*ALERTS, *rules("recording.yml")):
         named = set(re.findall(r"(?:\w+:)*noetl_chain_\w+(?::\w+)*", rule["expr"]))
         assert named or rule["expr"].startswith("up"), rule

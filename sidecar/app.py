@@ -195,6 +195,7 @@ async def _follow(settings: Settings, instruments: Instruments, board: Board) ->
             opening = await ChainStore.open(
                 settings.store,
                 synchronous=settings.store_synchronous,
+                max_bytes=settings.store_max_bytes,
                 replicas=settings.store_replicas,
                 evidence_max_bytes=settings.evidence_max_bytes,
             )
@@ -439,6 +440,7 @@ async def backfilled(settings: Settings) -> tuple[Counter[str], int]:
                 settings.store,
                 synchronous=settings.store_synchronous,
                 replicas=settings.store_replicas,
+                max_bytes=settings.store_max_bytes,
             )
         )
         log = source.reader(store.clock)

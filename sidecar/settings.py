@@ -68,7 +68,6 @@ RESERVED: Final = frozenset(
     PREFIX + name
     for name in (
         "GOSSIP_KEY_FILE",
-        "STORE_MAX_BYTES",
     )
 )
 """Names kept for later versions.  Set today they change nothing, and the start says so."""
@@ -169,6 +168,12 @@ class Settings(BaseSettings):
     )
     store_synchronous: Annotated[Literal["normal", "full"], BeforeValidator(lower)] = Field(
         "normal", description="SQLite's synchronous. normal: a power cut only makes the tail read again."
+    )
+    store_max_bytes: Int = Field(
+        0,
+        ge=0,
+        le=2**46,
+        description="What the database file may grow to before the store pauses; 0: the disk.",
     )
     store_failure: Annotated[Literal["exit", "stay"], BeforeValidator(lower)] = Field(
         "exit", description="When the store cannot be opened: exit with 20, or stay up, off and not ready."

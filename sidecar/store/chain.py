@@ -71,6 +71,7 @@ class ChainStore(StoreReader):
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
         replicas: Sequence[str] = (),
         evidence_max_bytes: int = EVIDENCE_MAX_BYTES,
+        max_bytes: int = 0,
     ) -> Opening[ChainStore]:
         """Open the store, making file and layout if there are none.
 
@@ -81,6 +82,8 @@ class ChainStore(StoreReader):
             replicas: Stores that will follow this one.  They are not opened here, but their
                 markers are read before anything is written anywhere.
             evidence_max_bytes: Of all findings; beyond it the oldest evidence goes.
+            max_bytes: What the database file may grow to, its write-ahead log left aside; a
+                write beyond it raises StoreFull.  0: as large as the disk is.
 
         Returns:
             To be awaited, or used in `async with`.
@@ -92,7 +95,9 @@ class ChainStore(StoreReader):
             StoreError: the folder or the file cannot be used; nothing was made elsewhere.
         """
         return Opening(
-            partial(_opened, url, synchronous, busy_timeout_ms, tuple(replicas), evidence_max_bytes)
+            partial(
+                _opened, url, synchronous, busy_timeout_ms, tuple(replicas), evidence_max_bytes, max_bytes
+            )
         )
 
     open_readonly = staticmethod(open_readonly)
@@ -327,13 +332,16 @@ async def _opened(
     busy_timeout_ms: int,
     replicas: tuple[str, ...],
     evidence_max_bytes: int,
+    max_bytes: int,
 ) -> ChainStore:
     # One file, one lock, however it is called: SQLite's own files go by the name, too.
     path = await asyncio.to_thread(sqlite_path(url).resolve)
     lock = await asyncio.to_thread(_prepared, path, distinct(path, replicas))
     async with AsyncExitStack() as opened:
         opened.callback(lock.release)
-        writer = await open_writer(path, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
+        writer = await open_writer(
+            path, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms, max_bytes=max_bytes
+        )
         opened.push_async_callback(writer.close)
         quick, points, scans = await readers(path, opened)
         high = dict[str, int](await writer.rows(HIGHS))

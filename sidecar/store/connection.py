@@ -189,8 +189,14 @@ class Connection:
                     await self._raw.close()
 
 
-async def open_writer(path: Path, *, synchronous: Synchronous, busy_timeout_ms: int) -> Connection:
+async def open_writer(
+    path: Path, *, synchronous: Synchronous, busy_timeout_ms: int, max_bytes: int = 0
+) -> Connection:
     """The one connection that writes.
+
+    Args:
+        max_bytes: What the file may grow to; a smaller bound than it has already stops it from
+            growing.  0: none.
 
     Raises:
         StoreError: the file cannot be opened, or cannot be in WAL mode.
@@ -207,6 +213,9 @@ async def open_writer(path: Path, *, synchronous: Synchronous, busy_timeout_ms: 
                 f"cache_size = -{_CACHE_KIB}",
             )
         )
+        if max_bytes > 0:
+            ((page_size,),) = await connection.rows("PRAGMA page_size")
+            await connection.set_up((f"max_page_count = {max(1, max_bytes // page_size)}",))
     except BaseException:
         await connection.close()
         raise

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from sidecar.store import ChainStore
 from sidecar.telemetry.health import NotReady
 from tests.support.databases import Database
 from tests.support.rows import chain_rows
@@ -77,6 +78,27 @@ async def test_a_database_that_may_not_grow_pauses_and_goes_on(pg: Database, tmp
         await pragma(running, "max_page_count = 1000000")
         await stored_whole(running)
     assert intact(tmp_path / "chain.db")
+
+
+async def test_a_store_that_reached_its_bound_pauses_and_a_larger_bound_lets_it_go_on(
+    pg: Database, tmp_path: Path
+) -> None:
+    await pg.insert(chain_rows(1, range(1, 11)))
+    async with ChainStore.open(str(tmp_path / "chain.db")) as empty:
+        size = (await empty.query("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"))[
+            0
+        ][0]
+    bound = size + 64 * 1024
+    async with service(pg.dsn, tmp_path / "chain.db", store_max_bytes=bound) as running:
+        await running.stored(1, 10)
+        await running.caught_up()
+        await insert_all(pg)
+        await until(lambda: paused(running))
+        assert (tmp_path / "chain.db").stat().st_size <= bound
+    assert intact(tmp_path / "chain.db")
+    async with service(pg.dsn, tmp_path / "chain.db", store_max_bytes=2**30) as running:
+        await stored_whole(running)
+        assert running.value("store_paused") == 0
 
 
 async def test_a_store_that_somebody_else_holds_pauses_and_goes_on(pg: Database, tmp_path: Path) -> None:

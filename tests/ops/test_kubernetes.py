@@ -33,7 +33,11 @@ def rendered(folder: str) -> list[dict[str, Any]]:
 
 
 def one(folder: str, kind: str) -> dict[str, Any]:
-    (found,) = [document for document in rendered(folder) if document["kind"] == kind]
+    (found,) = [
+        document
+        for document in rendered(folder)
+        if document["kind"] == kind and document["metadata"]["namespace"] != "vmstack"
+    ]
     return found
 
 

@@ -180,7 +180,9 @@ async def service(dsn: str, store: Path, **settings: Any) -> AsyncIterator[Servi
     metrics = Metrics(replicas=len(given.store_replicas))
     instruments = Instruments(metrics, Health(), log)
     async with (
-        ChainStore.open(given.store, evidence_max_bytes=given.evidence_max_bytes) as opened,
+        ChainStore.open(
+            given.store, evidence_max_bytes=given.evidence_max_bytes, max_bytes=given.store_max_bytes
+        ) as opened,
         assembled(given, opened, instruments) as line,
     ):
         running = asyncio.create_task(line.run())

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from sidecar.certified import Certified
 from sidecar.comparator.audit import Audit, AuditReport
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import ControlReport, TickReport
@@ -193,8 +194,6 @@ class Line:
         self._retention = retention
         self.lanes = lanes
         self._feed = feed
-        self.certified = feed.certified
-        """Where the state of an execution is asked for."""
         self._comparator = comparator
         self._gauges = gauges
         self._metrics = instruments.metrics
@@ -212,6 +211,11 @@ class Line:
         """How often the gauges were measured."""
         self.progress = Progress()
         """Moves with every stored batch, every finished tick and every look of the gauges."""
+
+    @property
+    def certified(self) -> Certified:
+        """Where the state of an execution is asked for."""
+        return self._feed.certified
 
     async def run(self) -> None:
         """Follow and judge.

@@ -64,12 +64,7 @@ INVARIANT_H_MIN: Final = 1.0
 INVARIANT_H_MAX: Final = 400 * 24.0
 DEFAULT_STORE: Final = "sqlite:////data/noetl-chain/chain.db"
 
-RESERVED: Final = frozenset(
-    PREFIX + name
-    for name in (
-        "GOSSIP_KEY_FILE",
-    )
-)
+RESERVED: Final = frozenset(PREFIX + name for name in ("GOSSIP_KEY_FILE",))
 """Names kept for later versions.  Set today they change nothing, and the start says so."""
 
 

@@ -27,6 +27,7 @@ from sidecar.core.due import SECOND
 from sidecar.core.event import Event
 from sidecar.core.jsonvalue import rendered
 from sidecar.core.ports import Unit
+from sidecar.core.settle import Limits
 from sidecar.core.workflow import Fold, fold
 from sidecar.settings import Bind, Settings
 from sidecar.store import ChainStore
@@ -425,6 +426,17 @@ async def test_a_row_delivered_live_behind_another_lane_is_not_watched(line: Lin
     await here.deliver(*waiting)  # the same version: known, and yet the live lane has shown it
     await here.judge(E)
     await here.deliver(*gap)
+    await here.deliver()
+    assert here.certified.take().divergences == 0
+
+
+async def test_a_row_that_found_no_place_is_not_watched(line: Line) -> None:
+    here = await line(limits=Limits(pool=1))
+    await cached(here, *steps(1, 2))
+    here.commit(*steps(3, after=2))
+    await here.write(*steps(4, 5, after=3))  # one waits, one overflows: the log is to be read again
+    await here.judge(E)
+    assert len((await here.guarded(E)).events or ()) == 5
     await here.deliver()
     assert here.certified.take().divergences == 0
 

@@ -81,7 +81,10 @@ async def played(
         await sidecar.ticks(2)
 
         async def shown() -> bool:
-            return sidecar.value("cert_observed_total") >= recording.rows
+            found = await sidecar.store.query(
+                "SELECT sum(iif(label IS NULL, head_seq + held, max(rows_seen, head_seq))) FROM partition"
+            )
+            return (found[0][0] or 0) >= recording.rows
 
         await sidecar.until(shown, patience_s=60)
         assert sidecar.value("cert_divergences_total") == 0

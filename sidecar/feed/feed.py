@@ -274,6 +274,7 @@ class _Write:
     async def __call__(self, unit: Unit) -> FeedReport:
         feed, lane = self.feed, self.batch.lane
         logs = [log for log in self.logs.values() if log.tells]
+        await self._first_seen(unit)
         populated = await feed.certified.populate(unit, logs, lane=lane)
         settled = await feed.settle(
             unit, self.part.rows, self.logs, populated, epoch=self.batch.epoch, now=self.now, lane=lane
@@ -288,6 +289,18 @@ class _Write:
                 unit.drop_cursor(dropped)
             feed.certified.emitted(unit, self.batch, lambda i, event_id: event_id in feed.pool(i))
         return self._report(settled, populated)
+
+    async def _first_seen(self, unit: Unit) -> None:
+        """A row that a lane handed over was there, even if the log read found it gone again.
+
+        Without this mark an execution that was pruned in between is an empty one (row 2b of 2.8).
+        """
+        emptied = [i for i in self.part.rows if (log := self.logs.get(i)) is not None and log.tells and log.events == ()]
+        known = await unit.partitions(emptied) if emptied else {}
+        for i in emptied:
+            partition = known.get(i) or Partition(i)
+            if partition.first_seen_at is None:
+                unit.put_partition(replace(partition, first_seen_at=self.now))
 
     def _first_seen_at(self) -> int:
         """When the first of what is stored here was seen: its epoch had begun by then."""

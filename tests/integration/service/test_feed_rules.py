@@ -472,6 +472,17 @@ async def test_pruned_before_it_was_stored_is_not_empty_and_waits_for_nothing(li
     assert (await here.partition(E)).held == 0
 
 
+async def test_pruned_between_its_first_row_and_its_first_log_read_is_not_empty(line: Line) -> None:
+    """A lane has handed a row over: a log read that finds nothing afterwards is no empty log."""
+    here = await line()
+    batch = here.batch(*here.commit(ev(1), ev(2, 1)))
+    here.log.clear()
+    await here.feed.take(batch)
+    report = await here.tick()
+    assert [judged.judgement.verdict for judged in report.judged] == [Verdict.LOG_PRUNED]
+    assert (await here.guarded(E)).events is None
+
+
 # One transaction with the cursor
 
 

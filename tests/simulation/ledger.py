@@ -1,0 +1,103 @@
+"""What the verdict of each execution has to be, and what may be said of it on the way.
+
+Decided from what was done to log and store, never from what the program thinks of it: the
+order of links is the contract suite's own.  Source: spec 2.7, 2.8, 3.3, 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sidecar.core.authority import StoredEvent
+from sidecar.core.event import Event
+from tests.contract.model import ordered
+from tests.simulation.script import DANGLING_S, READ_LIMIT
+from tests.simulation.world import Facts
+
+SLACK_US = 1_000
+QUIET = frozenset(
+    {"pending_visibility", "pending_stale", "pending_settle", "log_read_failed", "populate_failed"}
+)
+"""Verdicts that say nothing yet."""
+
+
+def expected(facts: Facts, stored: Sequence[StoredEvent]) -> frozenset[str]:
+    """The verdict when all is quiet, from the log as it stands and the rows the store holds."""
+    log = {event.event_id: event for event in facts.log}
+    ours = {row.event.event_id: row.event for row in stored}
+    absent = [event_id for event_id in ours if event_id not in log]
+    if len(log) >= READ_LIMIT:
+        return frozenset({"log_truncated"})
+    if absent:
+        answer = _absent(facts, absent, log, stored)
+        return frozenset({answer, "log_lost"} if unsafe(facts) else {answer})
+    if not log:
+        # Nothing was stored of it, and nobody told us that it went: what it was before stands.
+        return frozenset({"log_pruned", *(verdict_of(state) for _, state in facts.states)})
+    shape = verdict_of(log.values())
+    changed = any(log[event_id] != event for event_id, event in ours.items())
+    verdict = "divergent" if changed and shape == "match" else shape
+    # What was gone and has come back is asked again with its next row.
+    return frozenset({verdict, "log_pruned"} if facts.left else {verdict})
+
+
+def _absent(facts: Facts, absent: list[int], log: dict[int, Event], stored: Sequence[StoredEvent]) -> str:
+    if facts.lost.issuperset(absent):
+        return "log_lost"
+    if stored[0].event.event_id not in log and stored[0].event.event_id not in facts.foreign:
+        return "log_pruned"
+    return "second_writer"
+
+
+def unsafe(facts: Facts) -> bool:
+    """Whether rows were taken away in a way that nobody can tell from a crash's."""
+    return facts.crashed and (facts.left or bool(facts.deleted))
+
+
+def verdict_of(rows: Iterable[Event]) -> str:
+    """The verdict that a log of this shape has to get when it stays as it is."""
+    rows = list(rows)
+    if len(rows) >= READ_LIMIT:
+        return "log_truncated"
+    label, _ = ordered(rows)
+    return "match" if label == "ordered" else f"refused_{label}"
+
+
+def unplanted(facts: Facts, verdict: str, now: int) -> str | None:
+    """Why a verdict may not be given now; None: it may.
+
+    `now` is the server's clock.
+    """
+    told = {
+        "divergent": bool(facts.updated | facts.foreign),
+        "second_writer": bool(facts.deleted | facts.foreign),
+        "log_lost": bool(facts.lost) or unsafe(facts),
+        "log_pruned": facts.left or bool(facts.deleted | facts.lost),
+    }
+    if verdict in told:
+        return None if told[verdict] else f"{verdict} and nobody did that"
+    if verdict in QUIET:
+        return None
+    if verdict == "refused_dangling_prev":
+        return _too_early(facts, now)
+    if any(verdict_of(state) == verdict for _, state in facts.states):
+        return None
+    # A label can be set from rows that never stood in the log together.
+    return f"{verdict} and the log never looked like that"
+
+
+def _too_early(facts: Facts, now: int) -> str | None:
+    """A dangling link is refused only when it has been standing for the window."""
+    since: int | None = None
+    for at, state in facts.states:
+        if verdict_of(state) != "refused_dangling_prev":
+            since = None
+        elif since is None:
+            since = at
+        if since is not None and _until(facts, at, now) - since >= DANGLING_S * 1e6 - SLACK_US:
+            return None
+    return "a dangling link was refused before its window was over"
+
+
+def _until(facts: Facts, at: int, now: int) -> int:
+    return next((later for later, _ in facts.states if later > at), now)

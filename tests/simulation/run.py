@@ -1,0 +1,337 @@
+"""One seed: a script, a server, a disk, and the sidecar as it is, from start to quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+
+import sidecar.comparator.loop
+import sidecar.core.resolve
+import sidecar.feed
+import sidecar.line
+import sidecar.source.compare
+import sidecar.source.log
+import sidecar.source.pieces
+import sidecar.source.poll
+import sidecar.source.scan
+import sidecar.source.sweep
+import sidecar.source.tail
+from sidecar.comparator.loop import Comparator
+from sidecar.core.due import SECOND, Windows
+from sidecar.core.settle import Limits
+from sidecar.feed import Feed
+from sidecar.line import FollowedLane, Instruments, Line
+from sidecar.source.log import PostgresLog
+from sidecar.source.options import Shard
+from sidecar.source.poll import Poller
+from sidecar.source.sweep import SweepLane
+from sidecar.source.tail import WindowLane
+from sidecar.telemetry.health import Health
+from sidecar.telemetry.metrics import Metrics
+from tests.contract.model import Shelf
+from tests.simulation.clockwork import Times, microseconds, run
+from tests.simulation.ledger import expected, unplanted
+from tests.simulation.script import DANGLING_S, READ_LIMIT, Kill, Script, script
+from tests.simulation.statements import TABLE, SimulatedSession, Statements, Weather
+from tests.simulation.store import Disk, SimulatedStore, guarded
+from tests.simulation.world import World, name
+
+PATIENCE_S = 120.0
+"""Within this simulated time after the last disturbance everything must be judged."""
+
+ALARMS = frozenset({"divergent", "second_writer"})
+
+
+class Wrong(AssertionError):
+    """The run showed something that must not be."""
+
+
+@dataclass
+class Outcome:
+    """What a run came to: its trace, and for each execution what was expected and given."""
+
+    seed: int
+    script: Script
+    trace: list[tuple[float, str]] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    table: dict[int, tuple[frozenset[str], str | None]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def replay(self) -> str:
+        return f"python -m tests.simulation {self.seed}"
+
+
+def simulate(seed: int) -> Outcome:
+    """Play one seed to its end."""
+    outcome = Outcome(seed, script(seed))
+    with _small(random.Random(f"sizes {seed}")):
+        run(_Run(outcome).play())
+    return outcome
+
+
+class _Run:
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.chance = random.Random(f"run {outcome.seed}")
+        self.disk = Disk()
+        self.weather = Weather(
+            random.Random(f"weather {outcome.seed}"), failing=self.chance.choice((0.1, 0.4))
+        )
+        self.weather.calm = self.chance.choice((0.7, 0.95))
+        self.world = World(outcome.script, self.disk, self.weather, self.say)
+        self.weather.slow_s = self.chance.choice((0.003, 0.05))
+        self.statements = Statements(self.world.server)
+        self.windows = Windows(
+            tick=SECOND // 2,
+            settle=int(self.chance.choice((0.5, 2.0)) * SECOND),
+            dangling=int(DANGLING_S * SECOND),
+            lookback=3600 * SECOND,
+        )
+        self.tick_s = self.chance.choice((0.3, 1.0, 2.0))
+        self.poll_s = self.chance.choice((0.15, 0.5))
+        self.seen: dict[int, str | None] = {}
+        self.alarmed: set[int] = set()
+        self.line: asyncio.Task[None] | None = None
+        self.store: SimulatedStore | None = None
+        self.starting: asyncio.Task[None] | None = None
+
+    def say(self, text: str) -> None:
+        self.outcome.trace.append((asyncio.get_running_loop().time(), text))
+
+    # The sidecar
+
+    async def start(self) -> None:
+        """As `app` puts it together."""
+        store = self.store = SimulatedStore(self.disk, self.weather, self.committed)
+        feed = Feed(
+            store,
+            self.reader(store),
+            windows=self.windows,
+            limits=Limits(READ_LIMIT, self.pool, self.pool_total),
+            comparing=True,
+        )
+        comparator = Comparator(store, self.reader(store), feed, self.windows, projecting=True)
+        line = Line(
+            self.lanes(store),
+            feed,
+            comparator,
+            _nothing,
+            Instruments(METRICS, Health(clock=Times.monotonic), SILENT),
+            tick_s=self.tick_s,
+        )
+        self.line = asyncio.create_task(self._live(store, line))
+
+    async def _live(self, store: SimulatedStore, line: Line) -> None:
+        while True:
+            try:
+                await store.flag_held()
+                break
+            except sidecar.errors.StoreError:
+                await asyncio.sleep(0.2)
+        await line.run()
+
+    pool = 1000
+    pool_total = 100_000
+
+    def session(self) -> Any:
+        return SimulatedSession(self.statements, self.weather)
+
+    def reader(self, store: SimulatedStore) -> PostgresLog:
+        return PostgresLog(self.session(), TABLE, store.clock, read_limit=READ_LIMIT)
+
+    def lanes(self, store: SimulatedStore) -> tuple[FollowedLane, ...]:
+        session = self.session()
+        sweep = SweepLane(
+            session,
+            Poller(session, TABLE, store.clock, Shard()),
+            PostgresLog(session, TABLE, store.clock, read_limit=READ_LIMIT),
+            TABLE,
+            store,
+            round_s=3.0,
+            scan_timeout_s=10.0,
+            shard=Shard(),
+        )
+        return self.window("live", store, 3.0, self.poll_s), self.window("late", store, 30.0, 1.5), sweep
+
+    def window(self, key: str, store: SimulatedStore, window_s: float, every_s: float) -> WindowLane:
+        poller = Poller(self.session(), TABLE, store.clock, Shard())
+        return WindowLane(key, poller, TABLE, store, window_s=window_s, every_s=every_s, shard=Shard())
+
+    async def stop(self) -> None:
+        """Killed: whatever it was about to do is not done."""
+        if self.store is not None:
+            self.store.killed = True
+        if self.line is not None:
+            self.line.cancel()
+            await asyncio.wait({self.line})
+            self.ended()
+
+    def ended(self) -> None:
+        line, self.line = self.line, None
+        if line is not None and not line.cancelled() and (error := line.exception()) is not None:
+            raise error
+
+    def kill(self, kill: Kill) -> None:
+        if self.starting is None or self.starting.done():
+            self.say(f"the sidecar is killed for {kill.down_s} s")
+            self.starting = asyncio.create_task(self._again(kill.down_s))
+
+    async def _again(self, down_s: float) -> None:
+        await self.stop()
+        await asyncio.sleep(down_s)
+        self.say("the sidecar starts again")
+        await self.start()
+
+    # The run
+
+    async def play(self) -> None:
+        loop = asyncio.get_running_loop()
+        world = asyncio.create_task(self.world.play(self.kill))
+        try:
+            if self.outcome.script.shown_first:
+                await asyncio.sleep(2.5)
+            if self.starting is None:
+                await self.start()
+            while not world.done():
+                await asyncio.wait({world}, timeout=1.0)
+                self.check_alive()
+            world.result()
+            if self.starting is not None:
+                await self.starting
+            self.world.calm()
+            await self.quiet()
+            self.judge()
+        except Wrong as wrong:
+            self.outcome.wrong.append(str(wrong))
+        finally:
+            world.cancel()
+            if self.starting is not None:
+                self.starting.cancel()
+            await self.stop()
+        self.outcome.seconds = loop.time()
+
+    def check_alive(self) -> None:
+        if self.line is not None and self.line.done() and self.store is not None and not self.store.killed:
+            self.ended()
+            raise Wrong("the line has ended by itself")
+
+    async def quiet(self) -> None:
+        """Wait until every lane has been everywhere and nothing is due."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.sleep(6.0)
+        while self.waiting():
+            await asyncio.sleep(0.5)
+            self.check_alive()
+            if loop.time() - began > PATIENCE_S:
+                raise Wrong(f"still due after {PATIENCE_S} s: {self.waiting()}")
+
+    def waiting(self) -> list[int]:
+        """Executions with an open question; what a cut log leaves open stays so."""
+        shelf = self.disk.shelf
+        return sorted(
+            e
+            for e in shelf.due
+            if e not in shelf.partitions or shelf.partitions[e].verdict != "log_truncated"
+        )
+
+    # What is held against the ledger
+
+    def committed(self, shelf: Shelf, touched: Collection[int]) -> None:
+        """After each commit: what is served now, and which verdict was given."""
+        for e in sorted(touched):
+            partition = shelf.partitions.get(e)
+            if partition is None:
+                continue
+            self.served(shelf, e)
+            if partition.verdict != self.seen.get(e) and partition.verdict is not None:
+                self.seen[e] = partition.verdict
+                self.say(f"verdict {e}: {partition.verdict}")
+                self.given(e, partition.verdict)
+                if partition.verdict in ALARMS:
+                    self.alarmed.add(e)
+                elif partition.verdict == "match":
+                    self.alarmed.discard(e)
+
+    def served(self, shelf: Shelf, e: int) -> None:
+        answer = guarded(shelf, e)
+        facts = self.world.facts.get(e)
+        if answer.events is None:
+            return
+        if facts is None or not facts.ever:
+            self.wrong(f"execution {e} is served and has never been in the log")
+        elif not answer.events:
+            self.wrong(f"execution {e} is served as empty")
+        elif not facts.foreign | facts.deleted and answer.events not in facts.chains:
+            chain = [name(event.event_id) for event in answer.events]
+            self.wrong(f"execution {e} is served as {chain}, which its log never was")
+
+    def given(self, e: int, verdict: str) -> None:
+        facts = self.world.facts.get(e)
+        if facts is None:
+            self.wrong(f"{verdict} on {e}, which has never been in the log")
+        elif (why := unplanted(facts, verdict, microseconds() + self.world.ahead_us)) is not None:
+            self.wrong(f"execution {e}: {why}")
+
+    def wrong(self, text: str) -> None:
+        self.say(f"WRONG: {text}")
+        self.outcome.wrong.append(text)
+
+    def judge(self) -> None:
+        """The ledger's verdict of each execution is ours, and ours is the ledger's."""
+        shelf = self.disk.shelf
+        for e, facts in sorted(self.world.facts.items()):
+            partition = shelf.partitions.get(e)
+            given = None if partition is None else partition.verdict
+            if not facts.ever and given is None:
+                continue
+            wanted = expected(facts, shelf.chain(e))
+            self.outcome.table[e] = wanted, given
+            if given not in wanted and not (given is None and not facts.log):
+                self.wrong(f"execution {e}: expected {' or '.join(sorted(wanted))}, given {given}")
+            counted = frozenset[str]() if partition is None else partition.counted_kinds
+            if bool(counted) != (e in self.alarmed):
+                self.wrong(f"execution {e}: {given} with the kinds {sorted(counted)}")
+            if given == "match" and guarded(shelf, e).events is None:
+                self.wrong(f"execution {e}: match, and it is not served ({guarded(shelf, e).reason})")
+        for e in sorted(shelf.partitions.keys() - self.world.facts.keys()):
+            self.wrong(f"execution {e} has a record and no row")
+
+
+async def _nothing() -> None:
+    """No gauges: sizes are SQLite's."""
+
+
+SILENT: Any = structlog.wrap_logger(
+    structlog.ReturnLogger(), processors=[], wrapper_class=structlog.make_filtering_bound_logger(50)
+)
+METRICS = Metrics()
+
+
+@contextmanager
+def _small(chance: random.Random) -> Iterator[None]:
+    """The program's sizes small, so that few rows fill pieces, batches and pages."""
+    sizes: Mapping[Any, Mapping[str, tuple[int, ...]]] = {
+        sidecar.feed: {"FIRST_SIGHTS_MAX": (1, 3, 256), "REFUSED_KEYS_MAX": (2, 65_536)},
+        sidecar.comparator.loop: {"EXECUTIONS_MAX": (1, 3, 64), "ROWS_MAX": (8, 10_000)},
+        sidecar.source.pieces: {"ROWS_FIRST": (2, 200), "ROWS_MAX": (3, 2000)},
+        sidecar.source.poll: {"PIECE_ROWS": (2, 5000), "_FETCH_KEYS": (3, 5000), "SEEN_MAX": (4, 200_000)},
+        sidecar.source.tail: {"PINNED_ROWS": (3, 2000), "SEEN_MAX": (6, 200_000)},
+        sidecar.source.scan: {"CHUNK_EXECUTIONS": (2, 2000), "_FIRST_ROWS": (3, 1000)},
+        sidecar.core.resolve: {"CRASH_LOSS": (3 * SECOND,)},
+        sidecar.source.compare: {"_LACKING_AT_ONCE": (1, 1000)},
+    }
+    with ExitStack() as patched:
+        for module, values in sizes.items():
+            for key, among in values.items():
+                patched.enter_context(patch.object(module, key, chance.choice(among)))
+        patched.enter_context(patch.object(sidecar.line, "time", Times))
+        yield

@@ -1,0 +1,323 @@
+"""Plays a script on the simulated server and remembers what was true when.
+
+What it remembers are facts of the log and of who did what; no verdict is looked at here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
+from sidecar.core.event import Event
+from tests.contract.model import ordered
+from tests.simulation.clockwork import microseconds
+from tests.simulation.script import (
+    PARTITION_WIDTH,
+    PARTITIONS,
+    ClockBack,
+    Crash,
+    Delete,
+    End,
+    Insert,
+    Kill,
+    Pin,
+    Plant,
+    Script,
+    Stamped,
+    Step,
+    Switch,
+    Tree,
+    Update,
+)
+from tests.simulation.server import ROOT_RELID, Down, Row, Server, Transaction
+from tests.simulation.statements import Weather
+from tests.simulation.store import Disk
+
+State = frozenset[Event]
+"""The visible rows of one execution at one instant."""
+
+
+@dataclass
+class Facts:
+    """What was done to one execution.
+
+    `states`: every state its log was in, with the time it began, oldest first.  The sets hold
+    event ids.
+    """
+
+    states: list[tuple[int, State]] = field(default_factory=lambda: [(0, frozenset())])
+    lost: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
+    foreign: set[int] = field(default_factory=set)
+    updated: set[int] = field(default_factory=set)
+    left: bool = False
+    """Its partition was dropped or detached at some time."""
+    crashed: bool = False
+    """The server crashed: what somebody took away may then look like what was lost (spec 3.4 b)."""
+    chains: set[tuple[Event, ...]] = field(default_factory=set)
+    """Every beginning of every chain that its log was at some instant."""
+
+    all: dict[int, Event] = field(default_factory=dict)
+    """Every row that was ever visible, in its last version."""
+
+    def becomes(self, at: int, state: State) -> None:
+        """The log changed."""
+        self.states.append((at, state))
+        self.all |= {event.event_id: event for event in state}
+        # A chain that lost its beginning to a pruned partition goes on where it stands.
+        for rows in (tuple(state), *([tuple(self.all.values())] if self.left else [])):
+            label, chain = ordered(rows)
+            if label == "ordered":
+                self.chains.update(tuple(chain[:length]) for length in range(1, len(chain) + 1))
+
+    @property
+    def log(self) -> State:
+        return self.states[-1][1]
+
+    @property
+    def ever(self) -> bool:
+        """Whether any row of it was ever visible."""
+        return len(self.states) > 1
+
+
+class World:
+    """The server, the disk, and whoever uses them besides the sidecar."""
+
+    def __init__(self, script: Script, disk: Disk, weather: Weather, say: Callable[[str], None]) -> None:
+        ranges = [(n * PARTITION_WIDTH, (n + 1) * PARTITION_WIDTH) for n in range(PARTITIONS)]
+        self.server = Server(ranges, next_xid=script.first_xid)
+        self.disk = disk
+        self.facts: dict[int, Facts] = {}
+        self.weather = weather
+        self.crashed = False
+        self.ahead_us = 0
+        """How far the sidecar's clock was set forward, at most."""
+        self._script = script
+        self._say = say
+        self._open: dict[int, Transaction] = {}
+        self._foreign = 0
+        self._back_up: asyncio.Task[None] | None = None
+
+    async def play(self, kill: Callable[[Kill], None]) -> None:
+        """Do everything in its time."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for step in self._script.steps:
+            await asyncio.sleep(max(0.0, began + step.at - loop.time()))
+            self._do(step, kill)
+        if self._back_up is not None:
+            await self._back_up
+
+    def _do(self, step: Step, kill: Callable[[Kill], None]) -> None:
+        match step.action:
+            case Insert(tx, row, savepoint):
+                self._insert(tx, row, savepoint)
+            case End(tx, commit, flushed):
+                self._end(tx, commit, flushed)
+            case Pin(tx):
+                self._pin(tx)
+            case Update(execution_id, nth):
+                self._update(execution_id, nth)
+            case Delete(execution_id, nth):
+                self._delete(execution_id, nth)
+            case Plant():
+                self._plant(step.action)
+            case Tree(partition, what):
+                self._tree(ROOT_RELID + 1 + partition, what)
+            case Crash():
+                self._crash(step.action)
+            case Kill():
+                kill(step.action)
+            case Switch(what, on):
+                self._switch(what, on)
+            case ClockBack(seconds):
+                self._say(f"the sidecar's clock is set by {seconds} s")
+                self.disk.offset += int(seconds * 1e6)
+                self.ahead_us = max(self.ahead_us, self.disk.offset)
+
+    # Writers
+
+    def _insert(self, tx: int, stamped: Stamped, savepoint: bool) -> None:
+        transaction = self._open.setdefault(tx, Transaction())
+        try:
+            self.server.insert(transaction, row_of(stamped), savepoint=savepoint)
+        except Down:
+            self._say(f"tx {tx}: {short(stamped)} found no server")
+
+    def _end(self, tx: int, commit: bool, flushed: bool) -> None:
+        transaction = self._open.pop(tx, None)
+        if transaction is None or transaction.xid is None:
+            return
+        if not commit:
+            self.server.roll_back(transaction)
+            self._say(f"tx {tx} rolled back")
+            return
+        if not self.server.commit(transaction, microseconds(), flushed=flushed):
+            self._say(f"tx {tx} was ended by a crash")
+            return
+        rows = [short(row.event) if row else f"-{key[1]}" for key, row, _ in transaction.writes]
+        self._say(f"tx {tx} (xid {transaction.xid}) commits {', '.join(rows)}")
+        self._look({key[0] for key, _, _ in transaction.writes})
+
+    def _pin(self, tx: int) -> None:
+        if self.server.up:
+            self._open[tx] = Transaction()
+            self.server.begin_writing(self._open[tx])
+            self._say(f"tx {tx} pins the horizon")
+
+    def _update(self, execution_id: int, nth: int) -> None:
+        if (event := self._nth(execution_id, nth)) is not None:
+            changed = replace(event, body=body_of(event.event_id, changed=True))
+            self._fact(execution_id).updated.add(event.event_id)
+            key = (execution_id, event.event_id)
+            old = self.server.table[key].row
+            self._say(f"{short(event)} gets another body")
+            self._at_once(lambda tx: self.server.insert(tx, replace(old, event=changed)), execution_id)
+
+    def _delete(self, execution_id: int, nth: int) -> None:
+        if (event := self._nth(execution_id, nth)) is not None:
+            self._fact(execution_id).deleted.add(event.event_id)
+            self._say(f"{short(event)} is deleted")
+            self._at_once(lambda tx: self.server.delete(tx, (execution_id, event.event_id)), execution_id)
+
+    def _nth(self, execution_id: int, nth: int) -> Event | None:
+        rows = sorted(self.server.of(execution_id).values(), key=lambda event: event.event_id)
+        return rows[nth % len(rows)] if rows and self.server.up else None
+
+    def _at_once(self, write: Callable[[Transaction], None], execution_id: int) -> None:
+        transaction = Transaction()
+        write(transaction)
+        self.server.commit(transaction, microseconds())
+        self._look({execution_id})
+
+    # The server and its tree
+
+    def _tree(self, relid: int, what: str) -> None:
+        parts = {part.relid: part for part in self.server.tree}
+        inside = self._inside(relid)
+        if not self.server.up or (what == "attach") == (relid in parts):
+            return
+        self._say(f"partition {relid}: {what}")
+        match what:
+            case "drop":
+                self.server.drop(relid)
+            case "detach":
+                self.server.detach(relid)
+            case _:
+                self.server.attach(relid)
+        for execution_id in inside:
+            self._fact(execution_id).left = True
+        self._look(set(inside))
+
+    def _inside(self, relid: int) -> list[int]:
+        number = relid - ROOT_RELID - 1
+        return [e for e in self.facts if e // PARTITION_WIDTH == number]
+
+    def _crash(self, crash: Crash) -> None:
+        if not self.server.up:
+            return
+        lost = self.server.crash(microseconds(), loses_s=crash.loses_s, postmaster=crash.postmaster)
+        self._say(f"the server crashes and loses {[short(event) for event in lost.values()]}")
+        for execution_id, event_id in lost:
+            self._fact(execution_id).lost.add(event_id)
+        self.crashed = True
+        for fact in self.facts.values():
+            fact.crashed = True
+        self._look({execution_id for execution_id, _ in lost})
+        self._back_up = asyncio.create_task(self._start(crash.down_s))
+
+    async def _start(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self._say("the server is up")
+        self.server.start()
+
+    def _switch(self, what: str, on: bool) -> None:
+        self._say(f"{what}: {'begins' if on else 'ends'}")
+        if what == "full":
+            self.disk.full = on
+        else:
+            self.weather.storm = on
+
+    def calm(self) -> None:
+        """Nothing disturbs any more."""
+        self.disk.full = self.weather.storm = False
+
+    # The store
+
+    def _plant(self, plant: Plant) -> None:
+        """What a second process on the same file leaves there."""
+        shelf, e = self.disk.shelf, plant.execution_id
+        chain = shelf.chain(e)
+        if not chain or [row.exec_seq for row in chain] != list(range(1, len(chain) + 1)):
+            return
+        rows = dict(shelf.rows[e])
+        prev = chain[-1].event.event_id
+        for seq in range(len(chain) + 1, len(chain) + 1 + plant.rows):
+            self._foreign += 1
+            event_id = -self._foreign
+            event = Event(e, event_id, prev, None, "step.exit", body_of(event_id))
+            rows[seq] = StoredEvent(seq, event, "append" if plant.whole else None)
+            self._fact(e).foreign.add(event_id)
+            prev = event_id
+        shelf.rows[e] = rows
+        if plant.whole:
+            self._move_along(e, len(rows), prev)
+        self._say(f"a second writer stores {plant.rows} rows in {e}, whole={plant.whole}")
+
+    def _move_along(self, e: int, rows: int, head: int) -> None:
+        shelf = self.disk.shelf
+        partition = shelf.partitions.get(e) or Partition(e)
+        coverage = partition.coverage
+        shelf.partitions[e] = replace(
+            partition,
+            head_seq=rows,
+            head_event_id=head,
+            watermark=Watermark(1, rows),
+            coverage=coverage and Coverage(coverage.root_event_id, rows),
+        )
+
+    # Facts
+
+    def _fact(self, execution_id: int) -> Facts:
+        return self.facts.setdefault(execution_id, Facts(crashed=self.crashed))
+
+    def _look(self, executions: set[int]) -> None:
+        now = microseconds()
+        for execution_id in sorted(executions):
+            fact, state = self._fact(execution_id), frozenset(self.server.of(execution_id).values())
+            if state != fact.log:
+                fact.becomes(now, state)
+
+
+def row_of(stamped: Stamped) -> Row:
+    now = microseconds()
+    created = now + int((stamped.created_s - asyncio.get_running_loop().time()) * 1e6)
+    return Row(event_of(stamped), created, now)
+
+
+def event_of(stamped: Stamped) -> Event:
+    return Event(
+        stamped.execution_id,
+        stamped.event_id,
+        stamped.prev,
+        None,
+        stamped.event_type,
+        body_of(stamped.event_id),
+    )
+
+
+def body_of(event_id: int, *, changed: bool = False) -> str:
+    return json.dumps({"event_id": str(event_id)} | ({"note": "changed"} if changed else {}))
+
+
+def short(row: Stamped | Event) -> str:
+    prev = row.prev if isinstance(row, Stamped) else row.prev_event_id
+    return f"{row.execution_id}:{name(row.event_id)}<{'-' if prev is None else name(prev)}"
+
+
+def name(event_id: int) -> str:
+    """The end of an id, as a trace shows it."""
+    return str(event_id)[-4:]

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
 from sidecar.core.event import Event
 from tests.contract.model import ordered
@@ -170,7 +172,7 @@ class World:
 
     def _update(self, execution_id: int, nth: int) -> None:
         if (event := self._nth(execution_id, nth)) is not None:
-            changed = replace(event, body=body_of(event.event_id, changed=True))
+            changed = msgspec.structs.replace(event, body=body_of(event.event_id, changed=True))
             self._fact(execution_id).updated.add(event.event_id)
             key = (execution_id, event.event_id)
             old = self.server.table[key].row

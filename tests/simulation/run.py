@@ -26,6 +26,7 @@ import sidecar.source.tail
 from sidecar.comparator.loop import Comparator
 from sidecar.core.due import SECOND, Windows
 from sidecar.core.settle import Limits
+from sidecar.errors import StoreError
 from sidecar.feed import Feed
 from sidecar.line import FollowedLane, Instruments, Line
 from sidecar.source.log import PostgresLog
@@ -134,7 +135,7 @@ class _Run:
             try:
                 await store.flag_held()
                 break
-            except sidecar.errors.StoreError:
+            except StoreError:
                 await asyncio.sleep(0.2)
         await line.run()
 

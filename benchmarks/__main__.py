@@ -25,12 +25,12 @@ import uvloop
 from rich.console import Console
 from rich.table import Table as Grid
 
-from benchmarks import catchup, certificate, chainread, growth, live
+from benchmarks import catchup, certificate, chainread, detection, growth, live
 from benchmarks.data import filled
 from benchmarks.result import Result
 from sidecar.demo.postgres import EmbeddedPostgres
 
-ROWS = ("catch-up", "verify", "live", "read", "growth", "certificate")
+ROWS = ("catch-up", "verify", "live", "read", "growth", "certificate", "detection")
 
 
 def main() -> int:
@@ -54,6 +54,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=5, help="repetitions of each rate")
     parser.add_argument("--rate", type=int, default=500, help="events a second of the live row")
     parser.add_argument("--seconds", type=float, default=10, help="length of the live row")
+    parser.add_argument("--plants", type=int, default=3, help="plants of each kind of the detection rows")
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[50_000, 500_000], help="stored events of the growth rows"
     )
@@ -93,6 +94,10 @@ async def _results(
     if "live" in only:
         table = await filled(server, "bench_live", rows=6_000, events=60, body_bytes=600)
         for result in await live.measure(table.dsn, seconds=chosen.seconds, rate=chosen.rate):
+            yield result
+    if "detection" in only:
+        table = await filled(server, "bench_detection", rows=600, events=60, body_bytes=600)
+        for result in await detection.measure(table.dsn, plants=chosen.plants):
             yield result
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +42,7 @@ async def measure(dsn: str, *, seconds: float, rate: int) -> list[Result]:
     """Freshness p50 and p99 in milliseconds, and the sidecar's share of one CPU."""
     with TemporaryDirectory(prefix="noetl-chain-bench-") as folder:
         path = Path(folder) / "chain.db"
-        with _sidecar(dsn, path) as process:
+        with running(dsn, path) as process:
             seen: dict[int, float] = {}
             ended = threading.Event()
             observer = threading.Thread(target=_observe, args=(path, seen, ended))
@@ -66,7 +66,12 @@ async def measure(dsn: str, *, seconds: float, rate: int) -> list[Result]:
 
 
 @contextmanager
-def _sidecar(dsn: str, store: Path) -> Iterator[psutil.Process]:
+def running(dsn: str, store: Path, more: Mapping[str, str] | None = None) -> Iterator[psutil.Process]:
+    """The sidecar as a process of its own, following.
+
+    Args:
+        more: Further settings by their environment names.
+    """
     environment = os.environ | {
         "NOETL_CHAIN_DSN": dsn,
         "NOETL_CHAIN_STORE": str(store),
@@ -75,6 +80,7 @@ def _sidecar(dsn: str, store: Path) -> Iterator[psutil.Process]:
         "NOETL_CHAIN_METRICS_BIND": "127.0.0.1:0",
         "NOETL_CHAIN_API_BIND": "127.0.0.1:0",
         "NOETL_CHAIN_LOG_LEVEL": "error",
+        **(more or {}),
     }
     process = subprocess.Popen([sys.executable, "-m", "sidecar", "run"], env=environment)
     try:

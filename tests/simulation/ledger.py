@@ -6,6 +6,7 @@ order of links is the contract suite's own.  Source: spec 2.7, 2.8, 3.3, 3.4.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from sidecar.core.authority import StoredEvent
@@ -29,8 +30,13 @@ def expected(facts: Facts, stored: Sequence[StoredEvent]) -> frozenset[str]:
     if len(log) >= READ_LIMIT:
         return frozenset({"log_truncated"})
     if absent:
-        answer = _absent(facts, absent, log, stored)
-        return frozenset({answer, "log_lost"} if unsafe(facts) else {answer})
+        answers = {_absent(facts, absent, log, stored)}
+        if unsafe(facts):
+            answers.add("log_lost")
+        if facts.row_at <= facts.meddled_at:
+            # Neither a DELETE nor a row put into the store is seen before the next row, or the audit.
+            answers |= {verdict_of(state) for _, state in facts.states}
+        return frozenset(answers)
     if not log:
         # Nothing was stored of it, and nobody told us that it went: what it was before stands.
         return frozenset({"log_pruned", *(verdict_of(state) for _, state in facts.states)})
@@ -38,7 +44,12 @@ def expected(facts: Facts, stored: Sequence[StoredEvent]) -> frozenset[str]:
     changed = any(log[event_id] != event for event_id, event in ours.items())
     verdict = "divergent" if changed and shape == "match" else shape
     # What was gone and has come back is asked again with its next row.
-    return frozenset({verdict, "log_pruned"} if facts.left else {verdict})
+    answers = {verdict}
+    if facts.left:
+        answers.add("log_pruned")
+    if facts.left and facts.crashed:
+        answers.add("log_lost")
+    return frozenset(answers)
 
 
 def _absent(facts: Facts, absent: list[int], log: dict[int, Event], stored: Sequence[StoredEvent]) -> str:
@@ -80,10 +91,18 @@ def unplanted(facts: Facts, verdict: str, now: int) -> str | None:
         return None
     if verdict == "refused_dangling_prev":
         return _too_early(facts, now)
-    if any(verdict_of(state) == verdict for _, state in facts.states):
+    if any(verdict_of(state) == verdict or _labelled(state, verdict) for _, state in facts.states):
         return None
-    # A label can be set from rows that never stood in the log together.
     return f"{verdict} and the log never looked like that"
+
+
+def _labelled(state: Iterable[Event], verdict: str) -> bool:
+    """Whether rows show what is labelled at once, whatever else they show."""
+    prevs = Counter(event.prev_event_id for event in state)
+    roots = prevs.pop(None, 0)
+    return (verdict == "refused_multiple_roots" and roots > 1) or (
+        verdict == "refused_fork" and any(count > 1 for count in prevs.values())
+    )
 
 
 def _too_early(facts: Facts, now: int) -> str | None:

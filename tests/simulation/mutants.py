@@ -1,6 +1,6 @@
 """Guards taken out of the program one at a time: what the simulation has to see.
 
-    python -m tests.simulation.mutants          every mutant, and the first seed that shows it
+    python -m tests.simulation.mutants [SEEDS [NAME…]]     the first seed that shows each
 
 Each is a change of a few words that somebody could make by mistake, done here by replacing one
 function while the seeds are played.
@@ -17,7 +17,10 @@ from unittest.mock import patch
 
 import sidecar.comparator.hold
 import sidecar.comparator.record
+import sidecar.core.due
+import sidecar.core.horizon
 import sidecar.core.intake
+import sidecar.core.resolve
 import sidecar.core.settle
 import sidecar.feed
 import sidecar.source.sweep
@@ -47,7 +50,7 @@ def _replaced(*places: tuple[object, str, object]) -> Iterator[None]:
 
 
 def _without_epoch() -> AbstractContextManager[object]:
-    real = sidecar.core.settle.advance
+    real = sidecar.core.intake.advance
 
     def advance(partition: Partition, pool: Mapping[int, TailRow], stored: Any, **more: Any) -> Any:
         epoch = more["epoch"] or "any"
@@ -62,7 +65,7 @@ def _without_label() -> AbstractContextManager[object]:
 
 
 def _cleared_by_an_older_read() -> AbstractContextManager[object]:
-    real = sidecar.comparator.hold.judged
+    real = sidecar.core.due.judged
 
     def judged(due: Any, verdict: Any, **more: Any) -> Any:
         return real(due, verdict, **(more | {"read_began_at": more["now"]}))
@@ -71,7 +74,7 @@ def _cleared_by_an_older_read() -> AbstractContextManager[object]:
 
 
 def _resolved_by_length() -> AbstractContextManager[object]:
-    real = sidecar.comparator.hold.resolve
+    real = sidecar.core.resolve.resolve
 
     def resolve(absent: Sequence[Any], fresh: Any, **more: Any) -> Any:
         return (
@@ -92,7 +95,7 @@ def _running_forgotten() -> AbstractContextManager[object]:
 
 
 def _tree_ignored() -> AbstractContextManager[object]:
-    real = sidecar.source.tail.left_behind
+    real = sidecar.core.horizon.left_behind
 
     def left_behind(cursor: Cursor | None, facts: Facts, **more: Any) -> Cursor:
         return real(cursor and replace(cursor, tree=facts.tree), facts, **more)
@@ -161,8 +164,9 @@ def first_seed(name: str, most: int) -> tuple[int, str] | None:
     return None
 
 
-def main(most: int) -> None:
-    for name, (place, _) in MUTANTS.items():
+def main(most: int, names: Sequence[str]) -> None:
+    for name in names or MUTANTS:
+        place = MUTANTS[name][0]
         found = first_seed(name, most)
         said = f"none of {most}" if found is None else f"{found[0]} | {found[1]}"
         sys.stdout.write(f"| {name} | {place} | {said} |\n")
@@ -170,4 +174,4 @@ def main(most: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000, sys.argv[2:])

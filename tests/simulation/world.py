@@ -62,11 +62,17 @@ class Facts:
     chains: set[tuple[Event, ...]] = field(default_factory=set)
     """Every beginning of every chain that its log was at some instant."""
 
+    row_at: int = 0
+    """When a row last became visible, or changed."""
+    meddled_at: int = -1
+    """When somebody last took a row from the log or put one into the store."""
     all: dict[int, Event] = field(default_factory=dict)
     """Every row that was ever visible, in its last version."""
 
     def becomes(self, at: int, state: State) -> None:
         """The log changed."""
+        if state - self.log:
+            self.row_at = at
         self.states.append((at, state))
         self.all |= {event.event_id: event for event in state}
         # A chain that lost its beginning to a pruned partition goes on where it stands.
@@ -182,6 +188,7 @@ class World:
     def _delete(self, execution_id: int, nth: int) -> None:
         if (event := self._nth(execution_id, nth)) is not None:
             self._fact(execution_id).deleted.add(event.event_id)
+            self._fact(execution_id).meddled_at = microseconds()
             self._say(f"{short(event)} is deleted")
             self._at_once(lambda tx: self.server.delete(tx, (execution_id, event.event_id)), execution_id)
 
@@ -265,6 +272,7 @@ class World:
             self._fact(e).foreign.add(event_id)
             prev = event_id
         shelf.rows[e] = rows
+        self._fact(e).meddled_at = microseconds()
         if plant.whole:
             self._move_along(e, len(rows), prev)
         self._say(f"a second writer stores {plant.rows} rows in {e}, whole={plant.whole}")

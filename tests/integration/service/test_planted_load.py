@@ -38,7 +38,8 @@ async def _judged(pg: Database, tmp_path: Path, load: Load, *, patience_s: float
 
         with suppress(TimeoutError):  # what is missing is said below
             await sidecar.until(quiet, patience_s=patience_s)
-        given = dict(await sidecar.store.query("SELECT execution_id, verdict FROM partition"))
+        found = await sidecar.store.query("SELECT execution_id, verdict FROM partition")
+        given = {execution_id: str(verdict) for execution_id, verdict in found}
         assert given == {plan.execution_id: plan.expected for plan in plans}
         planted = ledger(plans)["second_writer"]
         assert sidecar.divergences() == {"second_writer": planted}

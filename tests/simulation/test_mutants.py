@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS
-from tests.simulation.run import simulate
+from tests.simulation.mutants import first_seed
 
-SHOWN: dict[str, tuple[int, str]] = {}
-"""Mutant -> a seed that shows it, and words of what it shows."""
+WITHIN = 60
+SHOWN = {
+    "due cleared by an older read": "not served",
+    "served while rows are held": "which its log never was",
+    "absent rows resolved by length": "expected",
+}
+"""Mutant -> words of what shows it."""
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_guard_taken_out_is_seen(name: str) -> None:
-    seed, words = SHOWN[name]
-    assert simulate(seed).wrong == []
-    with MUTANTS[name][1]():
-        assert any(words in wrong for wrong in simulate(seed).wrong)
+    found = first_seed(name, WITHIN)
+    assert found is not None
+    assert SHOWN[name] in found[1]

@@ -22,7 +22,7 @@ import sidecar.core.horizon
 import sidecar.core.intake
 import sidecar.core.resolve
 import sidecar.core.settle
-import sidecar.feed
+import sidecar.feed.feed
 import sidecar.source.sweep
 import sidecar.source.tail
 import sidecar.store.populate
@@ -70,7 +70,7 @@ def _cleared_by_an_older_read() -> AbstractContextManager[object]:
     def judged(due: Any, verdict: Any, **more: Any) -> Any:
         return real(due, verdict, **(more | {"read_began_at": more["now"]}))
 
-    return patch.object(sidecar.comparator.hold, "judged", judged)
+    return patch.object(sidecar.core.due, "judged", judged)
 
 
 def _resolved_by_length() -> AbstractContextManager[object]:
@@ -135,7 +135,7 @@ def _delivered_forgotten() -> AbstractContextManager[object]:
     async def first_seen(self: Any, unit: Any) -> None:
         return None
 
-    return patch.object(sidecar.feed._Write, "_first_seen", first_seen)
+    return patch.object(sidecar.feed.feed._Write, "_first_seen", first_seen)
 
 
 MUTANTS: Mapping[str, tuple[str, Broken]] = {

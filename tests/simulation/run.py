@@ -14,7 +14,8 @@ import structlog
 
 import sidecar.comparator.loop
 import sidecar.core.resolve
-import sidecar.feed
+import sidecar.feed.feed
+import sidecar.feed.pool
 import sidecar.line
 import sidecar.source.compare
 import sidecar.source.log
@@ -27,7 +28,7 @@ from sidecar.comparator.loop import Comparator
 from sidecar.core.due import SECOND, Windows
 from sidecar.core.settle import Limits
 from sidecar.errors import StoreError
-from sidecar.feed import Feed
+from sidecar.feed.feed import Feed
 from sidecar.line import FollowedLane, Instruments, Line
 from sidecar.source.log import PostgresLog
 from sidecar.source.options import Shard
@@ -321,7 +322,8 @@ METRICS = Metrics()
 def _small(chance: random.Random) -> Iterator[None]:
     """The program's sizes small, so that few rows fill pieces, batches and pages."""
     sizes: Mapping[Any, Mapping[str, tuple[int, ...]]] = {
-        sidecar.feed: {"FIRST_SIGHTS_MAX": (1, 3, 256), "REFUSED_KEYS_MAX": (2, 65_536)},
+        sidecar.feed.feed: {"FIRST_SIGHTS_MAX": (1, 3, 256)},
+        sidecar.feed.pool: {"REFUSED_KEYS_MAX": (2, 65_536)},
         sidecar.comparator.loop: {"EXECUTIONS_MAX": (1, 3, 64), "ROWS_MAX": (8, 10_000)},
         sidecar.source.pieces: {"ROWS_FIRST": (2, 200), "ROWS_MAX": (3, 2000)},
         sidecar.source.poll: {"PIECE_ROWS": (2, 5000), "_FETCH_KEYS": (3, 5000), "SEEN_MAX": (4, 200_000)},

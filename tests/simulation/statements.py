@@ -265,7 +265,7 @@ def _listing(view: _View, args: Sequence[Any]) -> _Rows:
 
 
 def _anchor(view: _View, args: Sequence[Any]) -> _Rows:
-    return [Record.of(_PLAIN, view.server.next_xid % XID_SPAN)]
+    return [Record.of(_PLAIN, view.server.next_xid % XID_SPAN, False)]
 
 
 class SimulatedSession:

@@ -295,7 +295,7 @@ class _Write:
 
         Without this mark an execution that was pruned in between is an empty one (row 2b of 2.8).
         """
-        emptied = [i for i in self.part.rows if (log := self.logs.get(i)) is not None and log.tells and log.events == ()]
+        emptied = [i for i in self.part.rows if (log := self.logs.get(i)) is not None and log.events == ()]
         known = await unit.partitions(emptied) if emptied else {}
         for i in emptied:
             partition = known.get(i) or Partition(i)

@@ -33,7 +33,7 @@ from sidecar.settings import Bind, Settings
 from sidecar.store import ChainStore
 from sidecar.telemetry.health import Health
 from sidecar.web.api import application
-from tests.support.meddling import add_foreign_row
+from tests.support.meddling import add_foreign_row, writing
 from tests.support.scripted import SERVER_NOW, Scripted
 from tests.unit.core.build import E, ev
 
@@ -321,7 +321,33 @@ async def test_a_changed_body_stops_skipping(line: Line) -> None:
     here = await line()
     await cached(here, *steps(1, 2))
     await here.write(step(1, None, at="2023-11-14T22:13:21"))
+    assert here.certified.tracked == 1
+    await here.tick()
+    assert here.certified.tracked == 0, "the divergence forgets it, nobody has to ask"
     assert await decided(here) is Decision.NO_CERTIFICATE
+
+
+async def test_a_label_forgets_the_execution_before_anybody_asks(line: Line) -> None:
+    here = await line()
+    await cached(here, *steps(1, 2))
+    await here.write(step(9, None))
+    assert here.certified.tracked == 0
+
+
+async def test_a_partition_that_was_dropped_begins_anew(line: Line) -> None:
+    here = await line()
+    await cached(here, *steps(1, 2, 3))
+    with writing(here.path) as conn:
+        for table in ("event", "partition", "due"):
+            conn.execute(f"DELETE FROM {table}")
+    here.log.clear()
+    await here.write(*steps(11, 12))
+    assert (
+        here.certified._certificates.certificate(E)
+        == Roller(event.body for event in steps(11, 12)).certificate
+    )
+    assert (await ask(here)).state is not None
+    assert here.certified.take().divergences == 0
 
 
 async def test_a_second_writer_s_verdict_stops_skipping(line: Line) -> None:

@@ -28,10 +28,11 @@ EASY = {"accept_executions": 1, "accept_hours": 0}
 
 
 async def _counted(sidecar: Service, executions: int, *, window: str = "start") -> None:
-    """Wait until the gauges show so many eligible executions."""
+    """Wait until the gauges show so many eligible executions, none of which waits for a first verdict."""
 
     async def holds() -> bool:
-        return sidecar.value("shadow_eligible_executions", window=window) == executions
+        waiting = sidecar.value("shadow_uncovered_executions", window=window, verdict="unjudged")
+        return sidecar.value("shadow_eligible_executions", window=window) == executions and not waiting
 
     await sidecar.until(holds)
 
@@ -110,12 +111,7 @@ async def test_only_what_is_missing_stands_against_a_clean_run(pg: Database, tmp
     await insert_rows(await pg.connect(), chain_rows(E, range(1, 6)))
     async with service(pg.dsn, tmp_path / "chain.db", accept_executions=2, accept_hours=1) as sidecar:
         await sidecar.verdict(E, "match")
-
-        async def covered() -> bool:
-            # Eligible it may have been before its verdict, as one that waits for a first one.
-            return sidecar.value("shadow_covered_executions", window="start") == 1
-
-        await sidecar.until(covered)
+        await _counted(sidecar, 1)
         assert sidecar.value("acceptance") == 0
         assert {"executions", "elapsed"} <= _blocked(sidecar)
         assert not {"divergence", "coverage", "pending_share"} & _blocked(sidecar)

@@ -95,6 +95,15 @@ def test_a_root_that_no_log_ever_gave_is_a_second_writer_not_a_pruned_log(origin
     assert ask(rows(1, 2, at=None, origin=origin), set()) == SecondWriter((1, 2), (origin, origin), 2)
 
 
+def test_the_first_row_that_is_gone_says_whose_the_rest_was() -> None:
+    """Not the second one, and one row is enough.  Source: ADR 8."""
+    (ours,), (other,) = rows(1, at=None), rows(2, at=None, origin=None)
+    assert ask((ours, other), set()) == LogPruned()
+    (root,), (later,) = rows(1, at=None, origin=None), rows(2, at=None)
+    assert ask((root, later), set()) == SecondWriter((1, 2), (None, "log"), 2)
+    assert ask((ours,), set()) == LogPruned()
+
+
 def test_a_replica_of_a_pruned_log_is_pruned() -> None:
     assert ask(rows(1, 2, at=None, origin="replicated"), set()) == LogPruned()
 

@@ -291,11 +291,12 @@ class _Write:
         return self._report(settled, populated)
 
     async def _first_seen(self, unit: Unit) -> None:
-        """A row that a lane handed over was there, even if the log read found it gone again.
+        """What a lane handed over was there, even if the log read found it gone again.
 
         Without this mark an execution that was pruned in between is an empty one (row 2b of 2.8).
         """
-        emptied = [i for i in self.part.rows if (log := self.logs.get(i)) is not None and log.events == ()]
+        handed = self.part.rows.keys() | {log.execution_id for log in self.part.logs}
+        emptied = [i for i, log in self.logs.items() if i in handed and log.events == ()]
         known = await unit.partitions(emptied) if emptied else {}
         for i in emptied:
             partition = known.get(i) or Partition(i)

@@ -86,6 +86,11 @@ class Facts:
         return self.states[-1][1]
 
     @property
+    def loose(self) -> bool:
+        """Whether what is served may be no state of the log: somebody changed rows behind it."""
+        return bool(self.foreign | self.deleted | self.updated) or self.left
+
+    @property
     def ever(self) -> bool:
         """Whether any row of it was ever visible."""
         return len(self.states) > 1

@@ -483,6 +483,15 @@ async def test_pruned_between_its_first_row_and_its_first_log_read_is_not_empty(
     assert (await here.guarded(E)).events is None
 
 
+async def test_pruned_between_the_sweeps_count_and_its_log_read_is_not_empty(line: Line) -> None:
+    """The sweep reads what it has counted: rows were there."""
+    here = await line()
+    await here.sweep(E)
+    report = await here.judge(E)
+    assert [judged.judgement.verdict for judged in report.judged] == [Verdict.LOG_PRUNED]
+    assert (await here.guarded(E)).events is None
+
+
 # One transaction with the cursor
 
 

@@ -88,3 +88,7 @@ def test_a_permanent_xid_proves_nothing(xmin: int) -> None:
 @given(xmax=st.integers(3, 2**60), ahead=st.integers(0, 2**31))
 def test_the_anchor_is_widened_upwards_from_xmax(xmax: int, ahead: int) -> None:
     assert widened_anchor((xmax + ahead) % 2**32, xmax) == xmax + ahead
+
+
+def test_the_first_normal_xid_proves_something_and_the_ones_below_do_not() -> None:
+    assert [xid_of(xmin, 100) for xmin in (0, 1, 2, 3)] == [None, None, None, 3]

@@ -343,7 +343,10 @@ class Settings(BaseSettings):
         return self._assembled(self.host)
 
     def _assembled(self, host: str) -> str:
-        """Every part goes into the query string, so that none has to be escaped twice."""
+        """Every part goes into the query string, so that none has to be escaped twice.
+
+        No slash before it: the driver takes an empty path for the name of the database.
+        """
         parts = {
             "host": host,
             "port": str(self.port),
@@ -354,7 +357,7 @@ class Settings(BaseSettings):
             "sslrootcert": self.sslrootcert,
         }
         given = {name: value for name, value in parts.items() if value is not None}
-        return "postgresql:///?" + urlencode(given, quote_via=quote)
+        return "postgresql://?" + urlencode(given, quote_via=quote)
 
     def _password(self) -> str | None:
         if self.password is not None and self.password_file is not None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
 import pytest
 
+from sidecar.settings import Settings
 from tests.conftest import StartServer
 from tests.support.databases import Database
 from tests.support.rows import chain_rows, event_row
@@ -55,3 +59,23 @@ async def test_a_server_of_its_own_has_the_table_too(pg_server: StartServer) -> 
 
 def test_a_plain_test_may_ask_for_a_database(pg: Database) -> None:
     assert pg.name in pg.dsn
+
+
+async def test_the_parts_of_a_connection_lead_to_the_database_they_name(pg: Database) -> None:
+    """The driver's own reading of the URL: a database that is not named like the role."""
+    url = urlsplit(pg.dsn)
+    query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+    settings = Settings.given(
+        host=query.get("host") or url.hostname,
+        port=int(query.get("port") or url.port or 5432),
+        user=query.get("user") or url.username,
+        password=query.get("password") or url.password,
+        database=query.get("database") or query.get("dbname") or url.path[1:],
+    )
+    connection = await asyncpg.connect(settings.source_dsn())
+    try:
+        found = await connection.fetchval("SELECT current_database()")
+    finally:
+        await connection.close()
+    assert [[found]] == [list(row) for row in await pg.fetch("SELECT current_database()")]
+    assert found != settings.user

@@ -225,7 +225,7 @@ class Implementations(RuleBasedStateMachine):
     def revoke(self, e: int) -> None:
         self.all(lambda store: store.revoke(e, "a test"))
 
-    @rule(e=ANYWHERE, label=st.sampled_from(("fork", "no_root")))
+    @rule(e=ANYWHERE, label=st.sampled_from(("fork", "multiple_roots")))
     def label(self, e: int, label: str) -> None:
         async def work(unit: ContractUnit, now: int) -> None:
             for record in (await unit.partitions((e,))).values():

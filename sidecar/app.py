@@ -46,6 +46,7 @@ from sidecar.feed import Feed
 from sidecar.gauges import Gauges
 from sidecar.line import Instruments, Line
 from sidecar.pinned import PinWatch
+from sidecar.report import Report, reporting
 from sidecar.sampler import Sampler
 from sidecar.settings import Reading, Settings, micros, variable
 from sidecar.source.choose import estimated_rows, read_each, read_since
@@ -56,7 +57,7 @@ from sidecar.source.options import Shard, SourceOptions
 from sidecar.source.pins import find_pins
 from sidecar.source.scan import scan
 from sidecar.source.sums import LogSums
-from sidecar.store import ChainStore
+from sidecar.store import ChainStore, StoreReader
 from sidecar.store.audit import SqliteAuditBook
 from sidecar.store.clock import StoreClock
 from sidecar.store.replication import Follower, caught_up
@@ -104,6 +105,7 @@ def main_verify(
     store: str | None,
     settle: float,
     as_json: bool,
+    report: Path | None = None,
 ) -> int:
     """`noetl-chain verify`: compare every execution once.
 
@@ -112,6 +114,7 @@ def main_verify(
         since: Only executions with an event created since then (UTC).
         store: A store to compare, opened read-only; None: a temporary one.
         settle: Seconds after which what is not good is read once more.
+        report: Where a page is written, too.
 
     Returns:
         0 good, 1 findings, 3 incomplete.
@@ -120,7 +123,8 @@ def main_verify(
         SidecarError: it could not be finished; nothing was written.
     """
     logs.configure(settings.log_level, settings.log_format)
-    return _run(_verify(settings, executions, since, store, settle, as_json))
+    with reporting(report) as told:
+        return _run(_verify(settings, executions, since, store, settle, as_json, told))
 
 
 def main_backfill(settings: Settings, *, as_json: bool) -> int:
@@ -361,10 +365,13 @@ async def _verify(
     store_url: str | None,
     settle_s: float,
     as_json: bool,
+    report: Report | None,
 ) -> int:
     began = time.monotonic()
-    found = await verification(settings, executions, since, store_url, settle_s)
+    found = await verification(settings, executions, since, store_url, settle_s, report)
     seconds = time.monotonic() - began
+    if report is not None:
+        report.write(found, seconds)
     if as_json:
         print(json.dumps(found.document(seconds)))  # noqa: T201 - machine output
     else:
@@ -378,8 +385,9 @@ async def verification(
     since: datetime | None = None,
     store_url: str | None = None,
     settle_s: float = 0.0,
+    report: Report | None = None,
 ) -> Verification:
-    """What `verify` found; see `main_verify`."""
+    """What `verify` found; see `main_verify`.  The findings are drawn for `report`."""
     async with AsyncExitStack() as opened:
         source = await opened.enter_async_context(open_log(settings, logs.get("verify")))
         exclusion = Exclusion(settings.exclude)
@@ -391,11 +399,12 @@ async def verification(
             return found  # what cannot see a planted defect has no verdicts to give
         if store_url is None:
             store = await opened.enter_async_context(ChainStore.open(str(Path(folder) / "chain.db")))
+            compared_with: StoreReader = store
             log = source.reader(store.clock)
             judge = against_temporary(store, log, exclusion)
             parts = read_whole(_chosen(log, executions, since))
         else:
-            raw = await opened.enter_async_context(ChainStore.open_readonly(store_url))
+            raw = compared_with = await opened.enter_async_context(ChainStore.open_readonly(store_url))
             log = source.reader(StoreClock(0))
             judge = against_store(raw, log, exclusion)
             if executions or since is not None:
@@ -410,6 +419,8 @@ async def verification(
                 advance(sum(j.log_rows for j in judgements), f"{len(found.findings):,} findings")
 
             await verify(parts, judge, log, record, settle_s=settle_s)
+        if report is not None:
+            await report.draw(found, log, compared_with)
     return found
 
 

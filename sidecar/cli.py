@@ -88,6 +88,10 @@ def verify(
             help="Seconds after which what is pending is read again; 5 on a terminal, else 0.",
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE.html", help="Write a page with the findings drawn, too."),
+    ] = None,
     as_json: Json = False,
     dsn: Dsn = None,
     dsn_file: DsnFile = None,
@@ -116,6 +120,7 @@ def verify(
             store=opened,
             settle=_settle(settle),
             as_json=as_json,
+            report=report,
         )
     )
 

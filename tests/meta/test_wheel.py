@@ -44,6 +44,15 @@ def test_the_server_starter_and_the_recordings_are_in_the_wheel(wheel: zipfile.P
     assert {"sidecar/demo/launch.py", *data} <= names(wheel)
 
 
+def test_the_templates_and_what_the_pages_load_are_in_the_wheel(wheel: zipfile.Path) -> None:
+    web = ROOT / "sidecar" / "web"
+    files = {path.relative_to(ROOT).as_posix() for path in web.rglob("*") if path.suffix in _SHOWN}
+    assert {"sidecar/web/templates/report.html", "sidecar/web/static/page.css"} <= files <= names(wheel)
+
+
+_SHOWN = {".html", ".css", ".js", ".svg"}
+
+
 def test_an_installed_wheel_finds_its_files(wheel: zipfile.Path, tmp_path: Path) -> None:
     # Not wheel.root itself: before 3.11.4 it extracts folders that are only implied.
     with zipfile.ZipFile(str(wheel.root.filename)) as archive:

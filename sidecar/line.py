@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -21,6 +21,7 @@ from sidecar.certified import Certified
 from sidecar.comparator.audit import Audit, AuditReport
 from sidecar.comparator.loop import Comparator
 from sidecar.comparator.report import ControlReport, TickReport
+from sidecar.core import pulse
 from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS
 from sidecar.core.ports import Batch, Lane
 from sidecar.core.verdict import NOT_ELIGIBLE, RETRY, Verdict
@@ -243,6 +244,7 @@ class Line:
     async def _guarded(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run one loop for ever; pause it where trying again can help."""
         self._health.watch(name, tick_seconds=self._tick_s)
+        pulse.listen(partial(self._health.waits, name))
         pause = RETRY_PAUSE_MIN_S
         while True:
             began = time.monotonic()
@@ -256,8 +258,8 @@ class Line:
                 self._trouble(name, NotReady.PAUSED, error)
             if time.monotonic() - began > RETRY_PAUSE_MAX_S:
                 pause = RETRY_PAUSE_MIN_S
-            self._health.ticked(name)
-            await asyncio.sleep(pause)
+            with pulse.waiting(pause):
+                await asyncio.sleep(pause)
             pause = min(2 * pause, RETRY_PAUSE_MAX_S)
 
     async def _follow(self, lane: FollowedLane) -> None:
@@ -293,7 +295,11 @@ class Line:
         self.progress.move()
 
     async def _judge(self) -> None:
-        await self.first_poll.wait()
+        while not self.first_poll.is_set():
+            # It may be long until there is one: a log that is away, a lane that catches up.
+            with pulse.waiting(self._tick_s), suppress(TimeoutError):
+                async with asyncio.timeout(self._tick_s):
+                    await self.first_poll.wait()
         before: float | None = None
         while self._comparator is not None:
             began = time.monotonic()

@@ -8,11 +8,14 @@ decided in `core.settle`; this file brings the pieces together.  Source: spec 2.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from sidecar.certified import Certified
+from sidecar.core import pulse
 from sidecar.core.authority import Partition, StoredEvent
 from sidecar.core.due import Due, News, Windows, noted, updated
 from sidecar.core.horizon import TailRow
@@ -74,7 +77,7 @@ class Feed:
                 cursor has not moved.
             StoreError: as `Store.transact`; the cursor has not moved.
         """
-        async with self._one_batch:
+        async with self._turn():
             began = self._store.clock.now()
             report = FeedReport(_lane_label(batch.lane))
             parts = list(self._parts(batch))
@@ -83,6 +86,16 @@ class Feed:
             waited = (self._store.clock.now() - began) / 1e6
             report.lags = [lag + waited for lag in report.lags]
             return report
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        # However long it takes: who has the turn is watched himself.
+        with pulse.waiting(math.inf):
+            await self._one_batch.acquire()
+        try:
+            yield
+        finally:
+            self._one_batch.release()
 
     async def _take_part(self, batch: Batch, part: _Part, report: FeedReport, *, last: bool) -> None:
         """Store a part; in several transactions where its log reads are too large for one."""

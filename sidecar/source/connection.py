@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from sidecar.core import pulse
 from sidecar.errors import (
     ConfigError,
     InvariantError,
@@ -59,12 +60,14 @@ class Transaction:
 
     async def fetch(self, sql: str, *args: object) -> list[Any]:
         """All rows of one statement."""
-        rows: list[Any] = await self._connection.fetch(sql, *args, timeout=self._timeout)
+        with pulse.waiting(self._timeout):
+            rows: list[Any] = await self._connection.fetch(sql, *args, timeout=self._timeout)
         return rows
 
     async def cursor(self, sql: str, *args: object) -> Portal:
         """One statement whose rows are fetched piece by piece, all from one snapshot."""
-        opened = await self._connection.cursor(sql, *args, timeout=self._timeout)
+        with pulse.waiting(self._timeout):
+            opened = await self._connection.cursor(sql, *args, timeout=self._timeout)
         return Portal(opened, self._timeout)
 
 
@@ -77,7 +80,8 @@ class Portal:
 
     async def fetch(self, rows: int) -> list[Any]:
         """The next `rows` rows, fewer only at the end."""
-        fetched: list[Any] = await self._cursor.fetch(rows, timeout=self._timeout)
+        with pulse.waiting(self._timeout):
+            fetched: list[Any] = await self._cursor.fetch(rows, timeout=self._timeout)
         return fetched
 
 
@@ -107,11 +111,13 @@ class Session:
         timeout = timeout_s or self._query_timeout_s
         with translated():
             try:
-                connection = await self._opened()
-                begin = _SETTINGS.format(timeout_ms=max(1, int(timeout * _SERVER_SHARE * 1000)))
-                await connection.execute(begin, timeout=self._query_timeout_s)
+                with pulse.waiting(2 * self._query_timeout_s):
+                    connection = await self._opened()
+                    begin = _SETTINGS.format(timeout_ms=max(1, int(timeout * _SERVER_SHARE * 1000)))
+                    await connection.execute(begin, timeout=self._query_timeout_s)
                 yield Transaction(connection, timeout)
-                await connection.execute("COMMIT", timeout=self._query_timeout_s)
+                with pulse.waiting(self._query_timeout_s):
+                    await connection.execute("COMMIT", timeout=self._query_timeout_s)
             except BaseException:
                 # Also when the consumer of an open cursor goes away: Postgres ends the
                 # transaction when the socket closes, so nothing of ours pins its xmin.

@@ -1,8 +1,9 @@
 """The log side put together: one inspected table, readers and lanes with sessions of their own.
 
-Three connections, and one more for each reader and for the audit.  Behind a pooler the pool
-should hold that many: a lane may keep a transaction open while the rows of a big poll are being
-stored, and storing may need a reader.
+Three connections, and one more for each reader, for the audit, the sampler of the roots and the
+question who pins H: eight for a running sidecar.  Behind a pooler the pool should hold that many:
+a lane may keep a transaction open while the rows of a big poll are being stored, and storing may
+need a reader.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
+from sidecar.core import pulse
 from sidecar.core.horizon import Cursor, Facts, keeps_horizon
 from sidecar.core.ports import Batch, ExecutionLog
 from sidecar.source.compare import Comparison, compared
@@ -84,7 +85,9 @@ class SweepLane:
             if fresh:
                 part = fresh[0]
             elif now() < run.next_at:
-                await asyncio.sleep(min(LIST_EVERY_S, max(0.0, run.next_at - now())))
+                rest = min(LIST_EVERY_S, max(0.0, run.next_at - now()))
+                with pulse.waiting(rest):
+                    await asyncio.sleep(rest)
                 continue
             else:
                 part = min(listing.parts, key=run.polled_at)

@@ -18,6 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from sidecar.core import pulse
 from sidecar.core.horizon import Cursor, Facts, keeps_horizon, left_behind
 from sidecar.core.ports import Batch, Key, StoredKeys
 from sidecar.source.options import Shard
@@ -111,7 +112,9 @@ class WindowLane:
                         self.state = advanced(self.state, cursor, batch.cursor, piece.facts)
                         cursor, seen = batch.cursor, piece.seen
             pause = pause_s(polled_s, self._every_s, pinned=len(seen) > PINNED_ROWS)
-            await asyncio.sleep(max(0.0, began + pause - now()))
+            rest = max(0.0, began + pause - now())
+            with pulse.waiting(rest):
+                await asyncio.sleep(rest)
 
     async def _polled(self, cursor: Cursor | None, seen: Seen) -> AsyncGenerator[Piece, None]:
         """One poll; with the cursor's H if it holds, else without predicate."""

@@ -1,6 +1,8 @@
 """Whether the process lives and whether it is ready, as plain state.
 
 Alive means that every watched loop ticked lately: within three of its ticks, at least 30 s.
+A loop that waits inside something with a bound of its own, a statement with a deadline or a pause,
+is alive until that bound, and has its time after it.
 A loop that stands still because the store is paused is alive: a restart would free no space.
 Ready means that no reason against it stands; the reasons are shown to people.
 """
@@ -38,7 +40,7 @@ class Health:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._allowed: dict[str, float] = {}
-        self._ticked_at: dict[str, float] = {}
+        self._alive_until: dict[str, float] = {}
         self._reasons: set[NotReady] = {NotReady.STARTING}
 
     def watch(self, loop: str, *, tick_seconds: float) -> None:
@@ -47,12 +49,17 @@ class Health:
         self.ticked(loop)
 
     def ticked(self, loop: str) -> None:
-        self._ticked_at[loop] = self._clock()
+        self.waits(loop, 0.0)
+
+    def waits(self, loop: str, seconds: float) -> None:
+        """`loop` moves, and may now be silent for so many seconds more; see `core.pulse`."""
+        if (allowed := self._allowed.get(loop)) is not None:
+            self._alive_until[loop] = self._clock() + seconds + allowed
 
     def unwatch(self, loop: str) -> None:
         """`loop` has ended as it should."""
         self._allowed.pop(loop, None)
-        self._ticked_at.pop(loop, None)
+        self._alive_until.pop(loop, None)
 
     def mark(self, reason: NotReady, stands: bool = True) -> None:
         """Set or clear one reason against readiness.  Clearing PAUSED counts as a tick of all."""
@@ -72,8 +79,7 @@ class Health:
         if NotReady.PAUSED in self._reasons:
             return ()
         now = self._clock()
-        late = (loop for loop, most in self._allowed.items() if now - self._ticked_at[loop] > most)
-        return tuple(sorted(late))
+        return tuple(sorted(loop for loop, until in self._alive_until.items() if now > until))
 
     def reasons(self) -> tuple[NotReady, ...]:
         """Why it is not ready, in the order of `NotReady`; empty: ready."""

@@ -7,6 +7,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from sidecar.source.connection import Session
+from sidecar.source.opened import LogSource
 from tests.support.databases import Database
 from tests.support.pooler import pooler
 from tests.support.rows import event_row
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.pgbouncer
 
 BACKENDS = 4
 """One a lane, which may hold its transaction while its batch is stored, and one for the reads that
-storing needs.  The sidecar has five sessions."""
+storing needs.  The sidecar has eight sessions."""
 E = 9001
 
 
@@ -39,7 +41,7 @@ async def test_late_rows_and_many_executions_match_through_a_pooler(pg: Database
     executions = [E + number for number in range(40)]
     async with (
         pooler(pg.dsn, backends=BACKENDS) as dsn,
-        service(dsn, tmp_path / "chain.db") as sidecar,
+        service(dsn, tmp_path / "chain.db", audit_share=1, audit_round_s=1) as sidecar,
     ):
         for execution in executions:
             await pg.insert([event_row(execution, 1), event_row(execution, 3, prev=2)])
@@ -57,3 +59,23 @@ async def test_late_rows_and_many_executions_match_through_a_pooler(pg: Database
         for execution in executions:
             await sidecar.verdict(execution, "match")
         assert sidecar.divergences() == {}
+
+
+async def test_the_sidecar_has_as_many_connections_as_the_documents_say(
+    pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Session] = []
+    session = LogSource.session
+
+    def counted(source: LogSource) -> Session:
+        made.append(session(source))
+        return made[-1]
+
+    monkeypatch.setattr(LogSource, "session", counted)
+    async with service(pg.dsn, tmp_path / "chain.db", audit_share=1, cert="on", advance="on") as sidecar:
+        await sidecar.caught_up()
+    assert len(made) == 8
+    root = Path(__file__).parents[3]
+    assert "has up to eight connections" in (root / "docs/configuration.md").read_text()
+    for told in ("docs/deployment.md", "k8s/overlays/prod/kustomization.yaml"):
+        assert "leave the sidecar eight server connections" in (root / told).read_text()

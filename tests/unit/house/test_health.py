@@ -38,6 +38,26 @@ def test_a_slow_loop_may_be_silent_for_three_ticks() -> None:
     assert health.silent() == ("feed",)
 
 
+def test_a_loop_that_waits_with_a_bound_is_alive_until_the_bound_and_has_its_time_after_it() -> None:
+    health, clock = watched()
+    health.waits("feed", 600)
+    clock.now += 630
+    assert health.silent() == ()
+    clock.now += 1
+    assert health.silent() == ("feed",)
+    health.waits("feed", 600)
+    health.waits("feed", 0)
+    clock.now += 31
+    assert health.silent() == ("feed",), "a wait that ended gives no more time"
+
+
+def test_nobody_waits_for_a_loop_that_is_not_watched() -> None:
+    health, clock = watched()
+    health.waits("stranger", 1)
+    clock.now += 10
+    assert health.silent() == ()
+
+
 def test_a_loop_that_ended_as_it_should_is_not_missed() -> None:
     health, clock = watched()
     health.unwatch("feed")

@@ -120,7 +120,8 @@ class Request:
     """What to poll.
 
     `horizon` None: without predicate.  `unknown` not None: stream keys, ask it, and fetch
-    the bodies of its answer only.
+    the bodies of its answer, of versions that are not those of `seen`, and of what an xid from
+    `newer` on wrote: a key that the store holds may stand there with other bytes.
     """
 
     range: Range
@@ -129,6 +130,7 @@ class Request:
     seen: Seen
     unknown: Unknown | None
     timeout_s: float | None = None
+    newer: int | None = None
 
 
 class Poller:
@@ -165,7 +167,7 @@ class Poller:
             while True:
                 fresh = taken.fresh(rows, facts)
                 versions = {(row[0], row[1]): row[6] for row in fresh}
-                wanted = await _wanted(request, fresh)
+                wanted = await _wanted(request, fresh, facts)
                 while wanted:
                     found, wanted = await self._bodied(transaction, request, wanted, size)
                     taken.add(found, versions, facts, self._clock.now())
@@ -203,11 +205,20 @@ class Poller:
         return found, left
 
 
-async def _wanted(request: Request, fresh: list[Any]) -> Sequence[Any]:
-    """The fresh rows themselves; of keys, the unknown ones."""
+async def _wanted(request: Request, fresh: list[Any], facts: Facts) -> Sequence[Any]:
+    """The fresh rows themselves; of keys, the unknown ones and those that changed."""
     if request.unknown is None or not fresh:
         return fresh
-    return await request.unknown([(row[0], row[1]) for row in fresh])
+    unknown = set(await request.unknown([(row[0], row[1]) for row in fresh]))
+    return [
+        key for row in fresh if (key := (row[0], row[1])) in unknown or _changed(request, key, row[6], facts)
+    ]
+
+
+def _changed(request: Request, key: Key, xmin: int, facts: Facts) -> bool:
+    """Whether a fresh version must be another one than the last poll emitted, if it did."""
+    xid = xid_of(xmin, facts.xmax)
+    return key in request.seen or (request.newer is not None and xid is not None and xid >= request.newer)
 
 
 class _Taken:

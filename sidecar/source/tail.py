@@ -7,6 +7,8 @@ that used an H which did not hold is discarded and repeated without predicate.
 Without an H every body of the window is read, a piece at a time: a row may have been changed
 while there was none, and a stored key says nothing of that.  While somebody's long transaction
 pins H, keys are read first and bodies only of versions not seen; a pinned lane takes its time.
+Of more rows than a lane can remember, a stored key with an old xid may be one whose row changed;
+so H stays once more when that has ended, and what it covers is read with every body.
 Source: spec 1.8.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from sidecar.core import pulse
@@ -97,31 +99,34 @@ class WindowLane:
         """See `core.ports.Lane`."""
         cursor = (await self._store.cursors()).get(self.name)
         seen: Seen = {}
+        newer: int | None = None
         now = asyncio.get_running_loop().time
         while True:
             began = mark = now()
             polled_s = 0.0
-            async with aclosing(self._polled(cursor, seen)) as pieces:
+            async with aclosing(self._polled(cursor, seen, newer)) as pieces:
                 async for piece in pieces:
                     polled_s += now() - mark
-                    batch = self._batch(piece, cursor, all_shown=len(seen) < SEEN_MAX)
+                    batch = self._batch(piece, cursor, seen)
                     yield batch
                     mark = now()
                     if piece.last:
                         # Asked for more, so the batch is stored: only now it counts.
                         self.state = advanced(self.state, cursor, batch.cursor, piece.facts)
-                        cursor, seen = batch.cursor, piece.seen
+                        cursor, seen, newer = batch.cursor, piece.seen, piece.facts.xmax
             pause = pause_s(polled_s, self._every_s, pinned=len(seen) > PINNED_ROWS)
             rest = max(0.0, began + pause - now())
             with pulse.waiting(rest):
                 await asyncio.sleep(rest)
 
-    async def _polled(self, cursor: Cursor | None, seen: Seen) -> AsyncGenerator[Piece, None]:
+    async def _polled(
+        self, cursor: Cursor | None, seen: Seen, newer: int | None
+    ) -> AsyncGenerator[Piece, None]:
         """One poll; with the cursor's H if it holds, else without predicate."""
         kept = cursor.horizon if cursor is not None and cursor.scope == self._scope else None
         for horizon in (None,) if kept is None else (kept, None):
             # What was seen belongs to an H: after a crash another row may bear the same xid.
-            request = self._request(cursor, horizon, seen if horizon is not None else {})
+            request = self._request(cursor, horizon, seen if horizon is not None else {}, newer)
             ended = False
             async with aclosing(self._poller.run(request, self._accepts(cursor, horizon))) as pieces:
                 async for piece in pieces:
@@ -133,24 +138,31 @@ class WindowLane:
     def _accepts(self, cursor: Cursor | None, horizon: int | None) -> _Accepts:
         return _Accepts(cursor if horizon is not None else None, self._scope)
 
-    def _request(self, cursor: Cursor | None, horizon: int | None, seen: Seen) -> Request:
+    def _request(
+        self, cursor: Cursor | None, horizon: int | None, seen: Seen, newer: int | None
+    ) -> Request:
         unknown: Unknown | None = None
         if len(seen) >= SEEN_MAX:
             unknown = self._store.missing
         elif len(seen) > PINNED_ROWS:
             unknown = every_key
         polled_at = cursor.polled_at if cursor is not None else None
-        return Request(self._window, polled_at, horizon, seen, unknown)
+        return Request(self._window, polled_at, horizon, seen, unknown, newer=newer)
 
-    def _batch(self, piece: Piece, cursor: Cursor | None, *, all_shown: bool) -> Batch:
-        facts = piece.facts
+    def _batch(self, piece: Piece, cursor: Cursor | None, seen: Seen) -> Batch:
+        facts, all_shown = piece.facts, len(seen) < SEEN_MAX
+        left: Cursor | None = None
+        if piece.last:
+            left = left_behind(cursor, facts, lane=self.name, scope=self._scope)
+            if cursor is not None and left.horizon is not None and not all_shown and len(piece.seen) < SEEN_MAX:
+                left = replace(left, horizon=cursor.horizon)
         return Batch(
             self.name,
             facts.epoch,
             piece.anchor,
             facts.server_now,
             rows=piece.rows,
-            cursor=left_behind(cursor, facts, lane=self.name, scope=self._scope) if piece.last else None,
+            cursor=left,
             began_at=piece.began_at if piece.last and all_shown else None,
         )
 

@@ -28,7 +28,9 @@ from sidecar.comparator.loop import Comparator
 from sidecar.core.due import SECOND, Windows
 from sidecar.core.settle import Limits
 from sidecar.errors import StoreError
+from sidecar.core.ports import Batch
 from sidecar.feed.feed import Feed
+from sidecar.feed.report import FeedReport
 from sidecar.line import FollowedLane, Instruments, Line
 from sidecar.source.log import PostgresLog
 from sidecar.source.options import Shard
@@ -113,7 +115,8 @@ class _Run:
     async def start(self) -> None:
         """As `app` puts it together."""
         store = self.store = SimulatedStore(self.disk, self.weather, self.committed)
-        feed = Feed(
+        feed = _Delivering(
+            self.world,
             store,
             self.reader(store),
             windows=self.windows,
@@ -272,9 +275,9 @@ class _Run:
             self.wrong(f"execution {e} is served and has never been in the log")
         elif not answer.events:
             self.wrong(f"execution {e} is served as empty")
-        elif not facts.loose and answer.events not in facts.chains:
+        elif (why := facts.why_not_served(answer.events)) is not None:
             chain = [name(event.event_id) for event in answer.events]
-            self.wrong(f"execution {e} is served as {chain}, which its log never was")
+            self.wrong(f"execution {e} is served as {chain}, and {why}")
 
     def given(self, e: int, verdict: str) -> None:
         facts = self.world.facts.get(e)
@@ -306,6 +309,20 @@ class _Run:
                 self.wrong(f"execution {e}: match, and it is not served ({guarded(shelf, e).reason})")
         for e in sorted(shelf.partitions.keys() - self.world.facts.keys()):
             self.wrong(f"execution {e} has a record and no row")
+
+
+class _Delivering(Feed):
+    """The feed; what it has stored of a batch is delivered."""
+
+    def __init__(self, world: World, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._world = world
+
+    async def take(self, batch: Batch) -> FeedReport:
+        report = await super().take(batch)
+        for row in batch.rows:
+            self._world.facts[row.event.execution_id].is_delivered([row.event])
+        return report
 
 
 async def _nothing() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -61,6 +61,10 @@ class Facts:
     """The server crashed: what somebody took away may then look like what was lost (spec 3.4 b)."""
     chains: set[tuple[Event, ...]] = field(default_factory=set)
     """Every beginning of every chain that its log was at some instant."""
+    versions: dict[int, list[Event]] = field(default_factory=dict)
+    """By event id, every committed version of each row, oldest first."""
+    delivered: dict[int, int] = field(default_factory=dict)
+    """By event id, how many versions a lane has shown the feed, and the feed has stored."""
 
     row_at: int = 0
     """When a row last became visible, or changed."""
@@ -75,6 +79,10 @@ class Facts:
             self.row_at = at
         self.states.append((at, state))
         self.all |= {event.event_id: event for event in state}
+        for event in state:
+            known = self.versions.setdefault(event.event_id, [])
+            if event not in known:
+                known.append(event)
         # A chain that lost its beginning to a pruned partition goes on where it stands.
         for rows in (tuple(state), *([tuple(self.all.values())] if self.left else [])):
             label, chain = ordered(rows)
@@ -85,10 +93,30 @@ class Facts:
     def log(self) -> State:
         return self.states[-1][1]
 
-    @property
-    def loose(self) -> bool:
-        """Whether what is served may be no state of the log: somebody changed rows behind it."""
-        return bool(self.foreign | self.deleted | self.updated) or self.left
+    def is_delivered(self, events: Iterable[Event]) -> None:
+        """A lane has shown these versions, and the transaction that took them is durable."""
+        for event in events:
+            number = self.versions[event.event_id].index(event)
+            self.delivered[event.event_id] = max(number, self.delivered.get(event.event_id, 0))
+
+    def why_not_served(self, chain: tuple[Event, ...]) -> str | None:
+        """What is wrong with serving these events; None: nothing, as far as anybody could know.
+
+        A DELETE, a partition that leaves and a row in the store are seen by no lane, and what an
+        older log read stored may be served until then: there each link is looked at alone.
+        """
+        ours = [event for event in chain if event.event_id not in self.foreign]
+        for event in ours:
+            known = self.versions.get(event.event_id, [])
+            if event not in known:
+                return f"{event.event_id} was never like that"
+            if known.index(event) < self.delivered.get(event.event_id, 0):
+                return f"a newer version of {event.event_id} was delivered"
+        if self.foreign or self.deleted or self.left:
+            prevs = [None, *(event.event_id for event in chain)]
+            linked = all(event.prev_event_id == prev for event, prev in zip(chain, prevs, strict=False))
+            return None if linked else "its links do not hold"
+        return None if chain in self.chains else "its log never was that"
 
     @property
     def ever(self) -> bool:

@@ -9,8 +9,13 @@ import pytest
 
 from tests.contract.backends import Backend, Contract, SqliteBackend
 from tests.contract.memory import MemoryBackend
+from tests.simulation.store import SimulatedBackend
 
-BACKENDS: dict[str, Callable[[Path], Backend]] = {"sqlite": SqliteBackend, "memory": MemoryBackend}
+BACKENDS: dict[str, Callable[[Path], Backend]] = {
+    "sqlite": SqliteBackend,
+    "memory": MemoryBackend,
+    "simulated": SimulatedBackend,
+}
 """A further implementation joins here, and is held against the same suite and the model."""
 
 

@@ -284,12 +284,12 @@ class MemoryStore(MemoryReader):
                 raise Invalid(f"event {event.event_id} belongs to execution {event.execution_id}")
         log = ExecutionLog(execution_id, rows, read or LogRead(self.clock.now()))
 
-        def work(shelf: Shelf, now: int) -> Outcome:
-            done = shelf.populate(log)
-            shelf.record(execution_id)  # refuses a torn one
-            return done.outcome
+        async def work(unit: MemoryUnit) -> Outcome:
+            done = await unit.populate([log])
+            unit.shelf.record(execution_id)  # refuses a torn one
+            return done[execution_id].outcome
 
-        return await self._write(work)
+        return await self.transact(work)
 
     async def append(self, event: Event) -> int:
         usable(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ import sidecar.source.sweep
 import sidecar.source.tail
 from sidecar.comparator.loop import Comparator
 from sidecar.core.due import SECOND, Windows
+from sidecar.core.judge import REVOKING
 from sidecar.core.settle import Limits
 from sidecar.errors import StoreError
 from sidecar.core.ports import Batch
@@ -92,6 +93,8 @@ class _Run:
         self.weather.calm = self.chance.choice((0.7, 0.95))
         self.world = World(outcome.script, self.disk, self.weather, self.say)
         self.weather.slow_s = self.chance.choice((0.003, 0.05))
+        if "slow_read" in outcome.script.faults:
+            self.weather.slow_answers = self.chance.choice((0.1, 0.5))
         self.statements = Statements(self.world.server)
         self.windows = Windows(
             tick=SECOND // 2,
@@ -116,7 +119,7 @@ class _Run:
         """As `app` puts it together."""
         store = self.store = SimulatedStore(self.disk, self.weather, self.committed)
         feed = _Delivering(
-            self.world,
+            self.taken,
             store,
             self.reader(store),
             windows=self.windows,
@@ -261,10 +264,24 @@ class _Run:
                 self.seen[e] = partition.verdict
                 self.say(f"verdict {e}: {partition.verdict}")
                 self.given(e, partition.verdict)
+                if partition.verdict in REVOKING and guarded(shelf, e).events is not None:
+                    self.wrong(f"execution {e} is served after {partition.verdict}")
                 if partition.verdict in ALARMS:
                     self.alarmed.add(e)
                 elif partition.verdict == "match":
                     self.alarmed.discard(e)
+
+    def taken(self, batch: Batch) -> None:
+        """What a batch has shown is durable; a second root beside a stored one is labelled at once."""
+        shelf = self.disk.shelf
+        for event in (row.event for row in batch.rows):
+            e = event.execution_id
+            self.world.facts[e].is_delivered([event])
+            partition, chain = shelf.partitions.get(e), [row.event for row in shelf.chain(e)]
+            if partition is None or event.prev_event_id is not None or not chain:
+                continue
+            if chain[0].event_id != event.event_id and (partition.label, partition.revoked_at) == (None, None):
+                self.wrong(f"execution {e} got a second root and no label")
 
     def served(self, shelf: Shelf, e: int) -> None:
         answer = guarded(shelf, e)
@@ -314,14 +331,13 @@ class _Run:
 class _Delivering(Feed):
     """The feed; what it has stored of a batch is delivered."""
 
-    def __init__(self, world: World, *given: Any, **more: Any) -> None:
+    def __init__(self, taken: Callable[[Batch], None], *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._world = world
+        self._taken = taken
 
     async def take(self, batch: Batch) -> FeedReport:
         report = await super().take(batch)
-        for row in batch.rows:
-            self._world.facts[row.event.execution_id].is_delivered([row.event])
+        self._taken(batch)
         return report
 
 
@@ -343,8 +359,8 @@ def _small(chance: random.Random) -> Iterator[None]:
         sidecar.feed.pool: {"REFUSED_KEYS_MAX": (2, 65_536)},
         sidecar.comparator.loop: {"EXECUTIONS_MAX": (1, 3, 64), "ROWS_MAX": (8, 10_000)},
         sidecar.source.pieces: {"ROWS_FIRST": (2, 200), "ROWS_MAX": (3, 2000)},
-        sidecar.source.poll: {"PIECE_ROWS": (2, 5000), "_FETCH_KEYS": (3, 5000), "SEEN_MAX": (4, 200_000)},
-        sidecar.source.tail: {"PINNED_ROWS": (3, 2000), "SEEN_MAX": (6, 200_000)},
+        sidecar.source.poll: {"PIECE_ROWS": (2, 5000), "_FETCH_KEYS": (3, 5000)},
+        sidecar.source.tail: {"PINNED_ROWS": (3, 2000)},
         sidecar.source.scan: {"CHUNK_EXECUTIONS": (2, 2000), "_FIRST_ROWS": (3, 1000)},
         sidecar.core.resolve: {"CRASH_LOSS": (3 * SECOND,)},
         sidecar.source.compare: {"_LACKING_AT_ONCE": (1, 1000)},
@@ -353,5 +369,8 @@ def _small(chance: random.Random) -> Iterator[None]:
         for module, values in sizes.items():
             for key, among in values.items():
                 patched.enter_context(patch.object(module, key, chance.choice(among)))
+        remembered = chance.choice((6, 200_000))
+        for module in sidecar.source.poll, sidecar.source.tail:
+            patched.enter_context(patch.object(module, "SEEN_MAX", remembered))
         patched.enter_context(patch.object(sidecar.line, "time", Times))
         yield

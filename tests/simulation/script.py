@@ -33,6 +33,7 @@ FAULTS: Final = (
     "full",
     "pin",
     "clock_back",
+    "slow_read",
 )
 """Everything that can go wrong; a seed switches each on or off, so that few meet often."""
 
@@ -189,6 +190,7 @@ class _Writer:
         self.planted: dict[int, list[str]] = {}
         self.used: set[int] = set()
         self.tx = 0
+        self.unflushed = self.chance.choice((0.85, 1.0))
 
     def script(self) -> Script:
         chance = self.chance
@@ -330,7 +332,7 @@ class _Writer:
         for tx in transactions:
             for at, row, savepoint in tx.inserts:
                 self.steps.append(Step(at, Insert(tx.number, row, savepoint)))
-            flushed = not ("crash" in self.faults and self.chance.random() < 0.85)
+            flushed = not ("crash" in self.faults and self.chance.random() < self.unflushed)
             self.steps.append(Step(tx.end_at + 1e-6, End(tx.number, tx.commit, flushed)))
 
     # Everybody else
@@ -359,6 +361,7 @@ class _Writer:
                 loses = chance.choice((0.0, 0.05, 0.3, 1.0))
                 crash = Crash(chance.choice((0.0, 0.2, 2.0)), loses, chance.random() < 0.5)
                 self.steps.append(Step(chance.random() * 7, crash))
+            self._crash_between(lives)
         if "kill" in self.faults:
             for _ in range(chance.randint(1, 4)):
                 self.steps.append(Step(chance.random() * 9, Kill(chance.choice((0.0, 0.1, 1.0, 3.0)))))
@@ -374,6 +377,21 @@ class _Writer:
             self.steps.append(Step(at + chance.random() * 5, End(tx.number)))
         if "clock_back" in self.faults:
             self.steps.append(Step(chance.random() * 6, ClockBack(chance.choice((-3600.0, -1.0, 2.0)))))
+
+
+    def _crash_between(self, lives: list[_Life]) -> None:
+        """A short crash after an event was polled and before its execution's next one."""
+        gaps = [
+            (one, two)
+            for life in lives
+            for one, two in zip(life.times, life.times[1:], strict=False)
+            if two - one > 0.5
+        ]
+        if gaps and self.chance.random() < 0.7:
+            one, two = self.chance.choice(gaps)
+            at = two - self.chance.random() * 0.05
+            crash = Crash(0.0, at - one + 0.01, self.chance.random() < 0.5)
+            self.steps.append(Step(at, crash))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Record(tuple[Any, ...]):
 class Weather:
     """How long things take and what breaks; the numbers are probabilities and seconds.
 
-    `storm`: while it is True, `failing` of all calls fail.
+    `storm`: while it is True, `failing` of all calls fail.  `slow_answers` of the log reads take seconds.
     """
 
     chance: random.Random
@@ -76,6 +76,12 @@ class Weather:
     slow_s: float = 0.02
     failing: float = 0.0
     storm: bool = False
+    slow_answers: float = 0.0
+
+    async def travel(self) -> None:
+        """A complete log read comes back late, with what was true when it was asked."""
+        if self.slow_answers and self.chance.random() < self.slow_answers:
+            await asyncio.sleep(0.3 + self.chance.random() * 3)
 
     async def pass_by(self, *, may_fail: bool = True) -> None:
         if self.storm and self.chance.random() < 0.3:
@@ -100,6 +106,7 @@ class Statements:
             bodies_sql(TABLE): _bodies,
             ANCHOR_SQL: _anchor,
         }
+        self.log_reads = {log_statements._by_ids_sql(TABLE), log_statements._by_range_sql(TABLE, self._shard)}
         self._polls: dict[str, tuple[Window | Intervals, bool, bool]] = {}
 
     def plan(self, sql: str) -> tuple[Partition, ...]:
@@ -304,6 +311,8 @@ class SimulatedSession:
         self.check()
         rows = self._statements.run(sql, args, planned)
         await self._weather.pass_by()
+        if sql in self._statements.log_reads:
+            await self._weather.travel()
         return rows
 
     async def piece(self) -> None:

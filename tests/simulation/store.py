@@ -8,6 +8,7 @@ the program's code.  What is on the shelf survives the process, what is not is l
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -17,6 +18,7 @@ from sidecar.core.due import Due
 from sidecar.core.ports import ExecutionLog, Populated, Unit
 from sidecar.errors import StoreBusy, StoreFull, invariant
 from sidecar.store.clock import StoreClock
+from sidecar.store.opening import Opening
 from sidecar.store.populate import settle
 from sidecar.store.unit import held_back
 from tests.contract.memory import MemoryBackend, MemoryStore, MemoryUnit, Ticks
@@ -63,7 +65,7 @@ class SimulatedUnit(MemoryUnit):
                 continue
             e = log.execution_id
             invariant(e not in results, "an execution stands twice in one populate")
-            settled = settle(log, log.events, shelf.record(e) or Partition(e), shelf.chain(e))
+            settled = settle(log, log.events, shelf.any_record(e) or Partition(e), shelf.chain(e))
             if settled.new:
                 first = settled.result.partition.head_seq - len(settled.new) + 1
                 self.append(
@@ -122,6 +124,9 @@ class SimulatedStore(MemoryStore):
         self._committed = committed
         self.killed = False
 
+    async def chain_if_authoritative(self, execution_id: int) -> GuardedRead:
+        return guarded(self.shelf, execution_id)
+
     async def transact(self, work: Callable[[Unit], Awaitable[T]]) -> T:  # type: ignore[override]
         async with self._lock:
             await self._weather.pass_by(may_fail=False)
@@ -162,3 +167,14 @@ class SimulatedStore(MemoryStore):
                     unit.put_due(replace(due, reread=now, due_at=min(due.due_at, now)))
 
         await self.transact(work)
+
+
+class SimulatedBackend(MemoryBackend):
+    """A place for the contract suite: nothing breaks, and everything gives others their turn."""
+
+    def open(self) -> Opening[MemoryStore]:
+        async def start() -> MemoryStore:
+            weather = Weather(random.Random(0), calm=-1.0, slow_s=0.0)
+            return SimulatedStore(Disk(self), weather, lambda *_: None)
+
+        return Opening(start)

@@ -79,16 +79,19 @@ class Standing:
     finding_id: int
     place: tuple[int | None, int | None, int | None]
     acknowledged: bool
+    detail: str = ""
 
 
 def same_finding(found: Finding, standing: Sequence[Standing]) -> Standing | None:
     """The finding that `found` is again; None: it is a new one.
 
-    What was acknowledged was acknowledged for its place: the same kind elsewhere is news.
+    What was acknowledged was acknowledged for its place and its words: the same kind elsewhere is
+    news, and so is a further row that the log lacks behind the first one.
     """
     if found.settled:
         return None
-    here = (each for each in standing if each.place == found.place)
+    known = (each for each in standing if not each.acknowledged or each.detail == found.detail)
+    here = (each for each in known if each.place == found.place)
     moved = (each for each in standing if not each.acknowledged and not found.each_place)
     return next(here, None) or next(moved, None)
 

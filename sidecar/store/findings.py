@@ -46,7 +46,7 @@ OPEN: Final = (
     " WHERE resolved_at IS NULL AND acknowledged_at IS NULL GROUP BY verdict"
 )
 STANDING: Final = (
-    "SELECT finding_id, position, log_event, store_event, acknowledged_at IS NOT NULL FROM finding"
+    "SELECT finding_id, position, log_event, store_event, acknowledged_at IS NOT NULL, detail FROM finding"
     " WHERE execution_id = ? AND verdict = ? AND kind IS ? AND resolved_at IS NULL ORDER BY finding_id"
 )
 RESOLVE: Final = (
@@ -213,8 +213,10 @@ def _kept(most: int) -> int:
 
 
 def _standing(row: Row) -> Standing:
-    finding_id, position, log_event, store_event, acknowledged = row
-    return Standing(finding_id, (position, _id(log_event), _id(store_event)), bool(acknowledged))
+    finding_id, position, log_event, store_event, acknowledged, detail = row
+    return Standing(
+        finding_id, (position, _id(log_event), _id(store_event)), bool(acknowledged), detail or ""
+    )
 
 
 def _lane(row: Row) -> dict[str, Any]:

@@ -101,6 +101,29 @@ async def test_i17_a_second_writer_names_the_origin_of_every_row_the_log_lacks(l
     assert found.evidence["only_store"] == {"count": 2, "first": ["98", "99"]}
 
 
+@pytest.mark.parametrize("epoch", ["epoch-1", "epoch-2"], ids=["second_writer", "log_lost"])
+async def test_a_further_row_that_goes_behind_an_acknowledged_one_is_a_finding_of_its_own(
+    line: Scripted, epoch: str
+) -> None:
+    await line.write(*chain(1, 2, 3, 4, 5, execution_id=E))
+    await line.judge(E)
+    line.epoch = epoch
+    del line.log[E][3]
+    await line.judge(E)
+    (known,) = await line.store.findings(E)
+    await asyncio.to_thread(acknowledge, line.path, known.finding_id, "known", now=1)
+    await line.judge(E)
+    assert len(await line.store.findings(E)) == 1, "the same again is acknowledged"
+    del line.log[E][4]
+    for _ in range(3):
+        await line.judge(E)
+    before, after = await line.store.findings(E)
+    assert (before.is_open, after.is_open) == (False, True)
+    assert after.verdict == before.verdict
+    assert before.evidence is not None
+    assert before.evidence["only_store"] == {"count": 1, "first": ["3"]}, "what was acknowledged stands"
+
+
 async def test_a_lost_log_keeps_the_lost_rows(line: Scripted) -> None:
     rows = chain(1, 2, 3, execution_id=E)
     await line.write(*rows)

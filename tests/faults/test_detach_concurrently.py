@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.support.databases import Database
 from tests.support.rows import chain_rows, event_row
 from tests.support.service import service
@@ -19,6 +21,7 @@ STAYS = HIGH + 1
 PENDING = "SELECT count(*) FROM pg_inherits WHERE inhdetachpending"
 
 
+@pytest.mark.torture
 async def test_a_partition_that_is_detached_concurrently_accuses_nobody(pg: Database, tmp_path: Path) -> None:
     # CONCURRENTLY is refused beside a DEFAULT; what is not in a range of the install needs one then.
     await pg.execute(

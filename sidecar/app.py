@@ -69,6 +69,7 @@ from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
 from sidecar.telemetry.startup import announce
 from sidecar.web import api
+from sidecar.web.data import Sources
 from sidecar.web.listener import Listener, application
 
 T = TypeVar("T")
@@ -175,7 +176,7 @@ async def _serve(settings: Settings) -> None:
     board = Board(settings, instruments.health)
     served = api.application(board.endpoints(), settings.api_bind, settings.token())
     metrics = Listener(application(instruments.metrics.registry, instruments.health), settings.metrics_bind)
-    with closing(metrics), closing(_api_listener(settings, served)) as shown:
+    with closing(metrics), closing(_api_listener(settings, served, board)) as shown:
         for what, listener in (("metrics", metrics), ("api", shown)):
             instruments.log.info("listening", what=what, port=listener.port)
         async with asyncio.TaskGroup() as tasks:
@@ -188,8 +189,8 @@ async def _serve(settings: Settings) -> None:
                 instruments.health.clear(NotReady.STARTING)
 
 
-def _api_listener(settings: Settings, served: ASGIApp) -> Listener:
-    return Listener(served, settings.api_bind, variable=variable("api_bind"))
+def _api_listener(settings: Settings, served: ASGIApp, board: Board) -> Listener:
+    return Listener(served, settings.api_bind, variable=variable("api_bind"), ending=board.hub.close)
 
 
 async def _follow(settings: Settings, instruments: Instruments, board: Board) -> None:
@@ -217,16 +218,20 @@ async def _follow(settings: Settings, instruments: Instruments, board: Board) ->
 
 
 @asynccontextmanager
-async def assembled(settings: Settings, store: ChainStore, instruments: Instruments) -> AsyncIterator[Line]:
+async def assembled(
+    settings: Settings, store: ChainStore, instruments: Instruments, board: Board | None = None
+) -> AsyncIterator[Line]:
     """The line over `store` and the log of `settings`, not yet running.
+
+    Args:
+        board: Where it is shown; None: nowhere.
 
     Raises:
         SourceError: the table cannot be looked up.
     """
-    board = Board(settings, instruments.health)
     async with (
         open_log(settings, instruments.log) as source,
-        _line(settings, store, source, instruments, board) as line,
+        _line(settings, store, source, instruments, board or Board(settings, instruments.health)) as line,
     ):
         yield line
 
@@ -276,7 +281,7 @@ async def _composed(
         certified=certified,
         controls=lambda: Totals() if comparator is None else comparator.control_totals,
     )
-    gauges = await gauges.begun()
+    board.gauges = await gauges.begun()
     sampler = Sampler(source.roots(settings.invariant_window_hours), instruments)
     lanes = source.lanes(store, store.clock)
     pins = PinWatch(
@@ -290,8 +295,9 @@ async def _composed(
         lanes,
         feed,
         comparator,
-        gauges.measure,
+        board.measure,
         instruments,
+        judged=board.judged,
         ticked=gauges.ticked,
         beside=(sampler.run, pins.run),
         tick_s=settings.tick_s,
@@ -299,7 +305,10 @@ async def _composed(
         retention=Retention(store, keep * DAY_US).step if (keep := settings.retain_days) else None,
         audit=_audit(settings, store, source) if comparator is not None and settings.audit_share else None,
     )
-    board.gauges, board.line, board.sampler = gauges, line, sampler
+    board.line, board.sampler = line, sampler
+    board.data.sources = Sources(
+        store, source.reader(store.clock), settings.windows, instruments.metrics.probed
+    )
     board.state = partial(certified.state, store)
     return line
 

@@ -7,7 +7,6 @@ off, the same routes answer with what is known then.  Source: design 4, HTTP.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -17,17 +16,22 @@ import msgspec
 from starlette.requests import Request
 
 from sidecar.certified import Answer
+from sidecar.comparator.report import Judged
 from sidecar.core.acceptance import Controls
 from sidecar.core.authority import Reason
-from sidecar.core.event import is_id
 from sidecar.core.jsonvalue import rendered
+from sidecar.core.verdict import EVIDENCED
 from sidecar.gauges import Gauges
 from sidecar.line import FollowedLane, Line
 from sidecar.sampler import Sampled, Sampler
-from sidecar.settings import Settings
+from sidecar.settings import Reading, Settings
 from sidecar.status import LaneNow, Process, document
 from sidecar.telemetry.health import Health
-from sidecar.web.api import Endpoint, Problem, Refusal
+from sidecar.web.api import Endpoint
+from sidecar.web.data import Data, never_seen
+from sidecar.web.problem import Problem, Refusal
+from sidecar.web.routes import Routes, path_id
+from sidecar.web.stream import Hub
 
 
 class Board:
@@ -36,6 +40,8 @@ class Board:
     def __init__(self, settings: Settings, health: Health) -> None:
         self._settings = settings
         self._health = health
+        self.data = Data()
+        self.hub = Hub()
         self.gauges: Gauges | None = None
         self.line: Line | None = None
         self.sampler: Sampler | None = None
@@ -49,7 +55,33 @@ class Board:
             Endpoint("/api/v1/invariant", self._invariant),
             Endpoint("/api/v1/controls", self._controls),
             Endpoint("/api/v1/executions/{execution_id}/state", self._state, payload=True),
+            *Routes(self.data, self.hub, serving=self._settings.serve is Reading.ON).endpoints(),
         )
+
+    def judged(self, judged: Judged) -> None:
+        """A verdict was recorded: tell those who listen."""
+        judgement = judged.judgement
+        told = {
+            "execution_id": str(judgement.execution_id),
+            "verdict": judgement.verdict.value,
+            "kinds": [kind.value for kind in judgement.kinds],
+            "position": judgement.position,
+            "log_rows": judgement.log_rows,
+            "stored_rows": judgement.stored_rows,
+        }
+        self.hub.publish("verdict", told)
+        if judgement.verdict in EVIDENCED:
+            self.hub.publish("finding", {**told, "new_kinds": [kind.value for kind in judged.new_kinds]})
+
+    async def measure(self) -> None:
+        """Look at the store, and tell those who listen that the numbers are new.
+
+        Raises:
+            StoreError: the store cannot be read or written.
+        """
+        if self.gauges is not None:
+            await self.gauges.measure()
+            self.hub.publish("status", {})
 
     async def _status(self, request: Request) -> dict[str, Any]:
         settings = self._settings
@@ -67,27 +99,17 @@ class Board:
         return {"expected": totals.expected, "unexpected": totals.unexpected}
 
     async def _state(self, request: Request) -> dict[str, Any]:
-        execution_id = _id(request.path_params["execution_id"])
+        execution_id = path_id(request, "execution_id")
         if self.state is None:
             raise Problem(503, Refusal.UNAVAILABLE, "the store is not open")
         answer = await self.state(execution_id)
         if answer.reason is not None:
-            status = 404 if answer.reason is Reason.NOT_POPULATED else 409
-            raise Problem(status, answer.reason, "the store does not answer for this execution")
+            if answer.reason is Reason.NOT_POPULATED and not await self.data.seen(execution_id):
+                raise never_seen(execution_id)
+            raise Problem(409, answer.reason, "the store does not answer for this execution")
         shown = answer.document()
         # Our own encoder: numbers of the state are printed as they were spelled.
         return {**shown, "state": msgspec.Raw(rendered(shown["state"]))}
-
-
-def _id(text: str) -> int:
-    """A 64-bit id as people write it.
-
-    Raises:
-        Problem: it is none.
-    """
-    if re.fullmatch("-?[0-9]{1,19}", text, re.ASCII) is None or not is_id(int(text)):
-        raise Problem(404, Refusal.NOT_FOUND, "an execution id is a 64-bit integer")
-    return int(text)
 
 
 def invariant(sampled: Sampled) -> dict[str, Any]:

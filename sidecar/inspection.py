@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from sidecar.core.due import Due
 from sidecar.core.links import LinkOrder, Ordered, order_by_links
-from sidecar.core.picture import Node, Picture, picture
+from sidecar.core.picture import Picture, picture
 from sidecar.core.ports import ExecutionLog, Snapshot
 from sidecar.core.verdict import Judgement
+from sidecar.documents import drawing, log_side, without_bodies
 from sidecar.drawn import visible
 from sidecar.store.findings import Kept
 
@@ -119,11 +120,11 @@ def _due(due: Due) -> str:
     return f"{_time(due.due_at)}, {', '.join(flags) or 'rows'}, tries {due.tries}{question}"
 
 
-def _sides(drawing: Picture) -> Iterator[str]:
+def _sides(drawn: Picture) -> Iterator[str]:
     for title, ids in (
-        ("only log", [node.event_id for node in drawing.nodes if node.in_store is False]),
-        ("only store", [node.event_id for node in drawing.nodes if node.in_log is False]),
-        ("differ", [node.event_id for node in drawing.nodes if node.differs]),
+        ("only log", [node.event_id for node in drawn.nodes if node.in_store is False]),
+        ("only store", [node.event_id for node in drawn.nodes if node.in_log is False]),
+        ("differ", [node.event_id for node in drawn.nodes if node.differs]),
     ):
         if ids:
             more = f" and {len(ids) - IDS_SHOWN:,} more" if len(ids) > IDS_SHOWN else ""
@@ -184,11 +185,10 @@ def _time(at: int) -> str:
 
 def document(found: Inspected, *, payload: bool) -> dict[str, Any]:
     """The object of `inspect --format json`: ids as decimal strings, times in microseconds."""
-    drawing = found.picture
     record = None if found.held is None else found.held.partition
     return {
         "execution_id": str(found.execution_id),
-        "log": _log_side(found),
+        "log": None if found.log is None else log_side(found.log),
         "store": None if found.held is None else {"rows": len(found.held.rows)},
         "not_read": [why for why in (found.log_why, found.store_why) if why],
         "record": None if record is None else _ids(asdict(record)),
@@ -198,51 +198,13 @@ def document(found: Inspected, *, payload: bool) -> dict[str, Any]:
         "due": None if found.held is None or found.held.due is None else _ids(asdict(found.held.due)),
         "now": None if found.now is None else _ids(asdict(found.now)),
         "findings": [_finding_document(finding, payload=payload) for finding in found.findings],
-        "roots": [str(each) for each in drawing.roots],
-        "gaps": [{"missing": str(at), "named_by": [str(i) for i in each]} for at, each in drawing.gaps],
-        "forks": [{"event_id": str(at), "successors": [str(i) for i in each]} for at, each in drawing.forks],
-        "duplicates": [str(each) for each in drawing.duplicates],
-        "circles": [str(each) for each in drawing.circles],
-        "nodes": [_node(node) for node in drawing.nodes],
-    }
-
-
-def _log_side(found: Inspected) -> dict[str, Any] | None:
-    if found.log is None:
-        return None
-    events = found.log.events
-    return {
-        "rows": None if events is None else len(events),
-        "truncated": events is None,
-        "order": None if events is None else order_by_links(events).label,
-        "epoch": found.log.read.epoch,
-    }
-
-
-def _node(node: Node) -> dict[str, Any]:
-    return {
-        "event_id": str(node.event_id),
-        "prev_event_id": None if node.prev_event_id is None else str(node.prev_event_id),
-        "event_type": node.event_type,
-        "name": node.name,
-        "in_log": node.in_log,
-        "in_store": node.in_store,
-        "position": node.position,
-        "differs": list(node.differs),
-        "copies": node.copies,
-        "terminal": node.terminal,
+        **drawing(found.picture),
     }
 
 
 def _finding_document(finding: Kept, *, payload: bool) -> dict[str, Any]:
     told = _ids(asdict(finding))
-    return told if payload else {**told, "evidence": _without_bodies(told["evidence"])}
-
-
-def _without_bodies(evidence: Any) -> Any:
-    if isinstance(evidence, dict):
-        return {key: _without_bodies(value) for key, value in evidence.items() if key != "body"}
-    return [_without_bodies(each) for each in evidence] if isinstance(evidence, list) else evidence
+    return told if payload else {**told, "evidence": without_bodies(told["evidence"])}
 
 
 def _ids(values: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from sidecar.certified import Certified
 from sidecar.comparator.audit import Audit, AuditReport
 from sidecar.comparator.loop import Comparator
-from sidecar.comparator.report import ControlReport, TickReport
+from sidecar.comparator.report import ControlReport, Judged, TickReport
 from sidecar.core import pulse
 from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS
 from sidecar.core.ports import Batch, Lane
@@ -168,6 +168,7 @@ class Line:
         replicas: In the order of their indexes.
         retention: Called once a tick; lets go of a few partitions whose log is gone.
         ticked: Called after every tick of the comparator.
+        judged: Called with every recorded verdict.
         beside: Further loops; whatever happens to one is its own and stops nothing else.
         audit: Compares the whole history, step by step.
         tick_s: Seconds between the comparator's ticks.
@@ -185,10 +186,12 @@ class Line:
         replicas: Sequence[Replica] = (),
         retention: Callable[[], Awaitable[Dropped]] | None = None,
         ticked: Callable[[], None] = lambda: None,
+        judged: Callable[[Judged], None] = lambda judged: None,
         beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         audit: Audit | None = None,
     ) -> None:
         self._ticked = ticked
+        self._tell = judged
         self._beside = beside
         self._replicas = replicas
         self._audit = audit
@@ -341,6 +344,7 @@ class Line:
         for seconds in report.reads:
             metrics.log_read(seconds)
         for judged in report.judged:
+            self._tell(judged)
             judgement = judged.judgement
             metrics.verdict(judgement.verdict)
             for kind in judged.new_kinds:

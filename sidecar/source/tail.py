@@ -138,9 +138,7 @@ class WindowLane:
     def _accepts(self, cursor: Cursor | None, horizon: int | None) -> _Accepts:
         return _Accepts(cursor if horizon is not None else None, self._scope)
 
-    def _request(
-        self, cursor: Cursor | None, horizon: int | None, seen: Seen, newer: int | None
-    ) -> Request:
+    def _request(self, cursor: Cursor | None, horizon: int | None, seen: Seen, newer: int | None) -> Request:
         unknown: Unknown | None = None
         if len(seen) >= SEEN_MAX:
             unknown = self._store.missing
@@ -154,7 +152,12 @@ class WindowLane:
         left: Cursor | None = None
         if piece.last:
             left = left_behind(cursor, facts, lane=self.name, scope=self._scope)
-            if cursor is not None and left.horizon is not None and not all_shown and len(piece.seen) < SEEN_MAX:
+            if (
+                cursor is not None
+                and left.horizon is not None
+                and not all_shown
+                and len(piece.seen) < SEEN_MAX
+            ):
                 left = replace(left, horizon=cursor.horizon)
         return Batch(
             self.name,

@@ -3,20 +3,20 @@
 One table of routes, in `app`; here is what holds for each of them.  Every answer is JSON, every
 refusal application/problem+json (RFC 9457) with a `reason` of a closed set.  The Host header must
 be ours, so that a page in somebody's browser cannot reach a loopback listener under a name of its
-own.  A bearer token is compared in constant time; outside loopback every route asks for it, on
-loopback only routes that show payload, and those stay closed while no token is configured.
+own, and what is more than a question must not come from a page of another origin.  Outside
+loopback every route asks for the token, on loopback only routes that show payload, and those stay
+closed while no token is configured.
 Source: design 4, HTTP.
 """
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from hashlib import sha256
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
@@ -28,67 +28,38 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidecar.errors import ConfigError, InvariantError, SidecarError
 from sidecar.settings import Bind
+from sidecar.web.keys import Keys
+from sidecar.web.login import Login
+from sidecar.web.problem import HEADERS, Problem, Refusal, problem
 
 BODY_MAX_BYTES: Final = 64 * 1024
 TARGET_MAX_BYTES: Final = 8 * 1024
-
-HEADERS: Final = {
-    "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
+SAFE: Final = frozenset({"GET", "HEAD"})
+PORTS: Final = {"http": "80", "https": "443"}
 
 Document = Mapping[str, Any]
-Answer = Callable[[Request], Awaitable[Document]]
-
-
-class Refusal(StrEnum):
-    """Why a request is refused: the `reason` of the problem document."""
-
-    BAD_HOST = "bad_host"
-    TOKEN_REQUIRED = "token_required"  # noqa: S105 - a reason, no secret
-    WRONG_TOKEN = "wrong_token"  # noqa: S105
-    TOO_LARGE = "too_large"
-    NOT_FOUND = "not_found"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    UNAVAILABLE = "unavailable"
-    INTERNAL = "internal"
+Answer = Callable[[Request], Awaitable[Document | Response]]
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One route.  `payload`: what it shows is the business of those who have the token."""
+    """One route.
+
+    `answer`: a document, sent as JSON, or a whole response, which gets the common headers it
+    lacks.  `payload`: what it shows is the business of those who have the token.  `public`: also
+    outside loopback it asks for no token; for the way in, never for anything that is known.
+    """
 
     path: str
     answer: Answer
     methods: tuple[str, ...] = ("GET",)
     payload: bool = False
+    public: bool = False
 
 
-class Problem(Exception):
-    """A refusal on its way to the client.  An endpoint may raise it."""
-
-    def __init__(
-        self, status: int, reason: str, detail: str, *, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.reason = reason
-        self.headers = headers or {}
-
-
-def problem(status: int, reason: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    """One problem document."""
-    body = {"type": "about:blank", "title": _title(reason), "status": status, "reason": reason}
-    text = msgspec.json.encode({**body, "detail": detail})
-    return Response(text, status, {**HEADERS, **(headers or {})}, "application/problem+json")
-
-
-def _title(reason: str) -> str:
-    return reason.replace("_", " ").capitalize()
+def authorised(request: Request) -> bool:
+    """Whether the token, or a session opened with it, came with the request."""
+    return request.scope["noetl.authorised"] is True
 
 
 def is_loopback(host: str) -> bool:
@@ -121,19 +92,31 @@ def application(endpoints: Sequence[Endpoint], place: Bind, token: str | None) -
         ConfigError: see `check_bind`.
     """
     check_bind(place, token)
+    keys = Keys(token)
+    login = Login(keys)
+    table = (
+        *endpoints,
+        Endpoint("/login", login.enter, methods=("POST",), public=True),
+        Endpoint("/logout", login.leave, methods=("POST",), public=True),
+    )
     app = Starlette(
-        routes=[Route(each.path, _handler(each, token), methods=list(each.methods)) for each in endpoints],
+        routes=[Route(each.path, _handler(each, keys), methods=list(each.methods)) for each in table],
         exception_handlers={HTTPException: _http, Problem: _problem, SidecarError: _failed, 500: _broken},
     )
     app.router.redirect_slashes = False
-    return _Gate(app, place, token)
+    return _Gate(app, place, keys, frozenset(each.path for each in table if each.public))
 
 
-def _handler(endpoint: Endpoint, token: str | None) -> Callable[[Request], Awaitable[Response]]:
+def _handler(endpoint: Endpoint, keys: Keys) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
-        if endpoint.payload and (token is None or not request.scope["noetl.authorised"]):
+        if endpoint.payload and not (keys.configured and authorised(request)):
             raise Problem(403, Refusal.TOKEN_REQUIRED, "this route needs a configured token, presented")
-        return Response(msgspec.json.encode(await endpoint.answer(request)), 200, HEADERS, "application/json")
+        answer = await endpoint.answer(request)
+        if not isinstance(answer, Response):
+            return Response(msgspec.json.encode(answer), 200, HEADERS, "application/json")
+        for name, value in HEADERS.items():
+            answer.headers.setdefault(name, value)
+        return answer
 
     return handle
 
@@ -165,11 +148,12 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 
 class _Gate:
-    """What stands before every route: size, Host, token."""
+    """What stands before every route: size, Host, origin, token."""
 
-    def __init__(self, app: ASGIApp, place: Bind, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, place: Bind, keys: Keys, public: frozenset[str]) -> None:
         self._app = app
-        self._token = None if token is None else _hashed(token)
+        self._keys = keys
+        self._public = public
         self._open = is_loopback(place.host)
         # With a token the name it is reached under is not ours to know; without it cannot be guessed.
         self._hosts = {"localhost", "127.0.0.1", "::1", place.host} if self._open else None
@@ -182,7 +166,7 @@ class _Gate:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        scope["noetl.authorised"] = self._presented(request) is True
+        scope["noetl.authorised"] = self._keys.presented(request) is True
         await self._app(scope, _bounded(receive), send)
 
     def _refused(self, request: Request) -> Response | None:
@@ -190,14 +174,16 @@ class _Gate:
         if len(scope["raw_path"] or b"") + len(scope["query_string"]) > TARGET_MAX_BYTES:
             return problem(414, Refusal.TOO_LARGE, f"a target has at most {TARGET_MAX_BYTES} bytes")
         length = request.headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or int(length) > BODY_MAX_BYTES:
+        if re.fullmatch("[0-9]{1,18}", length, re.ASCII) is None or int(length) > BODY_MAX_BYTES:
             return problem(413, Refusal.TOO_LARGE, f"a body has at most {BODY_MAX_BYTES} bytes")
         if not self._ours(request.headers.getlist("host")):
             return problem(421, Refusal.BAD_HOST, "the Host header names no address of this listener")
-        presented = self._presented(request)
+        if request.method not in SAFE and _from_elsewhere(request):
+            return problem(403, Refusal.CROSS_ORIGIN, "another site may read nothing and change nothing here")
+        presented = self._keys.presented(request)
         if presented is False:
             return _unauthorised(Refusal.WRONG_TOKEN, "the token is not the configured one")
-        if presented is None and not self._open:
+        if presented is None and not self._open and scope["path"] not in self._public:
             return _unauthorised(Refusal.TOKEN_REQUIRED, "send the token: Authorization: Bearer …")
         return None
 
@@ -206,22 +192,38 @@ class _Gate:
             return False
         return self._hosts is None or _name(hosts[0]) in self._hosts
 
-    def _presented(self, request: Request) -> bool | None:
-        """Whether the token that was sent is right; None: none was sent, or none is configured."""
-        header = request.headers.get("authorization")
-        if header is None or self._token is None:
-            return None
-        scheme, _, given = header.partition(" ")
-        # Hashes of one length: the comparison's time says nothing, of the length neither.
-        return hmac.compare_digest(_hashed(given.strip()), self._token) and scheme.lower() == "bearer"
+
+def _from_elsewhere(request: Request) -> bool:
+    """Whether a browser says that a page of another origin sends this.
+
+    A cookie alone must not be enough to act: without any word of its origin a request that comes
+    with one is refused as well; every browser of the last years says where it comes from.
+    """
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return True
+    if origin is not None:
+        return _netloc(origin) != request.headers["host"].lower().removesuffix(_port(origin))
+    return site is None and "cookie" in request.headers and "authorization" not in request.headers
+
+
+def _netloc(origin: str) -> str | None:
+    """Host and port of an Origin header without the port that its scheme has anyway."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return None
+    if parts.scheme not in PORTS or not parts.netloc:
+        return None
+    return parts.netloc.lower().removesuffix(_port(origin))
+
+
+def _port(origin: str) -> str:
+    return ":" + PORTS.get(origin.partition(":")[0].lower(), "")
 
 
 def _unauthorised(reason: str, detail: str) -> Response:
     return problem(401, reason, detail, {"www-authenticate": "Bearer"})
-
-
-def _hashed(text: str) -> bytes:
-    return sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 def _name(host: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from prometheus_client import CollectorRegistry
@@ -55,12 +55,23 @@ class Listener:
     Bound at once, so that a taken port stops the start; `run` serves until asked to end.
     """
 
-    def __init__(self, app: ASGIApp, place: Bind, *, variable: str = "NOETL_CHAIN_METRICS_BIND") -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        place: Bind,
+        *,
+        variable: str = "NOETL_CHAIN_METRICS_BIND",
+        ending: Callable[[], None] = lambda: None,
+    ) -> None:
         """Bind.
+
+        Args:
+            ending: Called when it begins to end, before open requests are waited for.
 
         Raises:
             ConfigError: the address cannot be bound; nothing is left open.
         """
+        self._ending = ending
         self._socket = _bound(place, variable)
         self._server = _Server(
             uvicorn.Config(
@@ -87,6 +98,7 @@ class Listener:
             await asyncio.wait({server, stopped}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
+            self._ending()
             self._server.should_exit = True
             # Shielded: a cancelled server would leave its transports open.
             await asyncio.shield(server)

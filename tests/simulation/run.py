@@ -27,9 +27,9 @@ import sidecar.source.tail
 from sidecar.comparator.loop import Comparator
 from sidecar.core.due import SECOND, Windows
 from sidecar.core.judge import REVOKING
+from sidecar.core.ports import Batch
 from sidecar.core.settle import Limits
 from sidecar.errors import StoreError
-from sidecar.core.ports import Batch
 from sidecar.feed.feed import Feed
 from sidecar.feed.report import FeedReport
 from sidecar.line import FollowedLane, Instruments, Line
@@ -280,7 +280,10 @@ class _Run:
             partition, chain = shelf.partitions.get(e), [row.event for row in shelf.chain(e)]
             if partition is None or event.prev_event_id is not None or not chain:
                 continue
-            if chain[0].event_id != event.event_id and (partition.label, partition.revoked_at) == (None, None):
+            if chain[0].event_id != event.event_id and (partition.label, partition.revoked_at) == (
+                None,
+                None,
+            ):
                 self.wrong(f"execution {e} got a second root and no label")
 
     def served(self, shelf: Shelf, e: int) -> None:

@@ -378,7 +378,6 @@ class _Writer:
         if "clock_back" in self.faults:
             self.steps.append(Step(chance.random() * 6, ClockBack(chance.choice((-3600.0, -1.0, 2.0)))))
 
-
     def _crash_between(self, lives: list[_Life]) -> None:
         """A short crash after an event was polled and before its execution's next one."""
         gaps = [

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from sidecar.app import assembled
+from sidecar.board import Board
 from sidecar.core.authority import GuardedRead, Partition
 from sidecar.line import Instruments, Line
 from sidecar.settings import Settings
@@ -38,7 +39,8 @@ FAST: dict[str, Any] = {
 class Service:
     """A running line.  Waiting looks again whenever a batch is stored or a tick has ended."""
 
-    def __init__(self, store: ChainStore, line: Line, metrics: Metrics, health: Health) -> None:
+    def __init__(self, store: ChainStore, line: Line, metrics: Metrics, health: Health, board: Board) -> None:
+        self.board = board
         self.store = store
         self.line = line
         self.metrics = metrics
@@ -179,15 +181,16 @@ async def service(dsn: str, store: Path, **settings: Any) -> AsyncIterator[Servi
     given = Settings.given(dsn=dsn, store=str(store), **(FAST | settings))
     metrics = Metrics(replicas=len(given.store_replicas))
     instruments = Instruments(metrics, Health(), log)
+    board = Board(given, instruments.health)
     async with (
         ChainStore.open(
             given.store, evidence_max_bytes=given.evidence_max_bytes, max_bytes=given.store_max_bytes
         ) as opened,
-        assembled(given, opened, instruments) as line,
+        assembled(given, opened, instruments, board) as line,
     ):
         running = asyncio.create_task(line.run())
         try:
-            yield Service(opened, line, instruments.metrics, instruments.health)
+            yield Service(opened, line, instruments.metrics, instruments.health, board)
         finally:
             running.cancel()
             await asyncio.wait({running})

@@ -11,7 +11,8 @@ from starlette.testclient import TestClient
 
 from sidecar.errors import ConfigError, InvariantError, StoreBusy
 from sidecar.settings import Bind
-from sidecar.web.api import BODY_MAX_BYTES, HEADERS, TARGET_MAX_BYTES, Endpoint, application
+from sidecar.web.api import BODY_MAX_BYTES, TARGET_MAX_BYTES, Endpoint, application
+from sidecar.web.problem import HEADERS
 
 LOOPBACK = Bind("127.0.0.1", 9110)
 ELSEWHERE = Bind("0.0.0.0", 9110)

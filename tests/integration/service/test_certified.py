@@ -33,8 +33,9 @@ from sidecar.settings import Bind, Settings
 from sidecar.store import ChainStore
 from sidecar.telemetry.health import Health
 from sidecar.web.api import application
+from sidecar.web.data import Sources
 from tests.support.meddling import add_foreign_row, writing
-from tests.support.scripted import SERVER_NOW, Scripted
+from tests.support.scripted import LONG, SERVER_NOW, Scripted
 from tests.unit.core.build import E, ev
 
 Line = Callable[..., Awaitable[Scripted]]
@@ -242,6 +243,7 @@ async def test_the_route_asks_for_the_token_and_shows_state_decision_and_certifi
         assert (await get(E)).json()["reason"] == "token_required"
         assert (await get(E, **token)).status_code == 503
         board.state = partial(here.certified.state, here.store)
+        board.data.sources = Sources(here.store, here, LONG, lambda verdict: None)
         assert (await get(E)).status_code == 403
         first, second = (await get(E, **token)).json(), (await get(E, **token)).json()
         assert (first["decision"], second["decision"]) == ("refold_uncalibrated", "skipped")
@@ -252,12 +254,12 @@ async def test_the_route_asks_for_the_token_and_shows_state_decision_and_certifi
         )
         assert second["state"]["execution_id"] == second["execution_id"] == str(E)
         unknown = await get(E + 1, **token)
-        assert (unknown.status_code, unknown.json()["reason"]) == (404, "not_populated")
+        assert (unknown.status_code, unknown.json()["reason"]) == (404, "never_seen")
         await here.write(step(9, None))
         refused = await get(E, **token)
         assert (refused.status_code, refused.json()["reason"]) == (409, "rows_held_back")
         for none in ("x", "1.0", str(2**63), "٣"):
-            assert (await get(none, **token)).json()["reason"] == "not_found"
+            assert (await get(none, **token)).json()["reason"] == "bad_parameter"
 
 
 # -- what may not be skipped

@@ -1,0 +1,416 @@
+"""Every route against the contract, in both directions; nothing shows a body without a token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from sidecar.board import Board
+from sidecar.core.due import Windows
+from sidecar.settings import Settings
+from sidecar.store import ChainStore
+from sidecar.telemetry.health import Health
+from sidecar.web import routes
+from sidecar.web.data import LOG_READS_MAX, Data, Sources
+from tests.support.api import BEARER, TOKEN, check, contract, direct, filled, operations, resolved, shown
+from tests.support.databases import Database
+from tests.support.service import Service
+from tests.web.planted import FOREIGN, HELD, MARK, MARKS, MATCHED, NEVER, REFUSED, planted
+
+ONE = "/api/v1/executions/{execution_id}"
+FINDING = "/api/v1/divergences/{finding_id}"
+BAD_IDS = ("x", "1.0", str(2**63), "%D9%A3", "1" * 20, "--1")
+
+
+class Asking:
+    """Asks, and notes which line of the contract each answer was."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        seen: set[tuple[str, str, int]],
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self._client = client
+        self._seen = seen
+        self._headers = headers or {}
+
+    async def __call__(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        *,
+        headers: dict[str, str] | None = None,
+        body: bytes | str | None = None,
+        **values: Any,
+    ) -> httpx2.Response:
+        target = filled(path, **values) + query
+        sent = self._headers if headers is None else headers
+        answer = await self._client.request(method, target, headers=sent, content=body)
+        self._seen.add(check(method, path, answer))
+        return answer
+
+
+async def lines(client: httpx2.AsyncClient) -> set[tuple[str, str, int]]:
+    """Ask every route in every way that it tells apart; the lines of the contract that were seen."""
+    seen: set[tuple[str, str, int]] = set()
+
+    ask = Asking(client, seen, BEARER)
+    for method, path in operations():
+        values: dict[str, Any] = {"execution_id": MATCHED, "finding_id": 1}
+        wrong = await ask(method, path, headers={"authorization": "Bearer wrong"}, **values)
+        assert wrong.status_code == 401
+        assert (await ask(method, path, "?" + "x" * 9000, **values)).status_code == 414
+        assert (await ask(method, path, headers={"host": "elsewhere"}, **values)).status_code == 421
+        large = await ask(method, path, body=b"x" * 70_000, **values)
+        assert large.status_code == 413
+        if method == "GET":
+            head = await ask("HEAD", path, **values)
+            assert head.status_code == 200
+        if method == "POST":
+            foreign = await ask(method, path, headers={"origin": "http://evil.example"}, **values)
+            assert (foreign.status_code, foreign.json()["reason"]) == (403, "cross_origin")
+        if "{execution_id}" in path:
+            for none in BAD_IDS:
+                answer = await ask(method, path, execution_id=none)
+                assert (answer.status_code, answer.json()["reason"]) == (400, "bad_parameter")
+                assert "execution_id" in answer.json()["detail"]
+        if path.endswith(("/chain", "/state")):
+            assert (await ask(method, path, headers={}, **values)).status_code == 403
+            assert (await ask(method, path, execution_id=NEVER)).json()["reason"] == "never_seen"
+            assert (await ask(method, path, execution_id=HELD)).json()["reason"] == "rows_held_back"
+            for unanswered in (REFUSED, FOREIGN):
+                answer = await ask(method, path, execution_id=unanswered)
+                assert answer.status_code == 409
+                assert answer.json()["reason"] in ("not_populated", "rows_held_back")
+        if method == "GET" and not path.endswith("/events"):
+            assert (await ask(method, path, **values)).status_code == 200
+    return seen
+
+
+async def test_every_line_of_the_contract_is_seen_and_no_other(pg: Database, tmp_path: Path) -> None:
+    store = tmp_path / "chain.db"
+    async with planted(pg, store) as sidecar, shown(sidecar) as client:
+        seen = await lines(client)
+
+        ask = Asking(client, seen)
+        for path, query, named in (
+            ("/api/v1/executions", "?limit=0", "limit"),
+            ("/api/v1/executions", "?limit=201", "limit"),
+            ("/api/v1/executions", "?limit=1&limit=2", "limit"),
+            ("/api/v1/executions", "?verdict=good", "verdict"),
+            ("/api/v1/executions", "?after=1", "after"),
+            ("/api/v1/executions", "?after=1.9999999999999999999", "after"),
+            ("/api/v1/executions", "?verdit=match", "verdit"),
+            ("/api/v1/divergences", "?open=yes", "open"),
+            ("/api/v1/divergences", "?after=x", "after"),
+            ("/api/v1/divergences", "?verdict=good", "verdict"),
+        ):
+            answer = await ask("GET", path, query)
+            assert (answer.status_code, answer.json()["reason"]) == (400, "bad_parameter")
+            assert answer.json()["detail"].startswith(f"{named}: ")
+        assert (await ask("GET", FINDING, finding_id="x")).status_code == 400
+        assert (await ask("GET", FINDING, finding_id=999)).status_code == 404
+        assert (await ask("GET", ONE, execution_id=NEVER)).json()["reason"] == "never_seen"
+        assert (await ask("POST", f"{ONE}/probe", execution_id=NEVER)).json()["verdict"] == "empty"
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        assert (await ask("POST", "/login", headers=form, body="token=")).status_code == 401
+        assert (await ask("POST", "/login", headers=form, body=f"token={TOKEN}")).status_code == 303
+        # The session came with it, and nothing says from which page.
+        assert (await ask("POST", "/login")).json()["reason"] == "cross_origin"
+        client.cookies.clear()
+        assert (await ask("POST", "/login")).status_code == 400
+        while (await ask("POST", "/login", headers=form, body="token=x")).status_code != 429:
+            pass
+        assert (await ask("POST", "/logout", headers={"sec-fetch-site": "same-origin"})).status_code == 303
+        while (await ask("GET", ONE, "?log=true", execution_id=MATCHED)).status_code != 429:
+            pass
+        assert (await ask("POST", f"{ONE}/probe", execution_id=MATCHED)).status_code == 429
+        async with asyncio.TaskGroup() as tasks:
+            held = [tasks.create_task(_listen(client)) for _ in range(32)]
+            while sidecar.board.hub.listeners < 32:  # noqa: ASYNC110 - the other end of a socket has no event
+                await asyncio.sleep(0.01)
+            assert (await ask("GET", "/api/v1/events")).status_code == 429
+            sidecar.board.hub.close()
+        assert all(text.startswith("retry: ") for text in await asyncio.gather(*held))
+        sidecar.board.data.sources = None
+        sidecar.board.state = None
+        for method, path in operations():
+            if "503" in operations()[method, path]["responses"]:
+                values: dict[str, Any] = {"execution_id": MATCHED, "finding_id": 1}
+                if path.endswith("/probe"):
+                    continue
+                answer = await ask(method, path, headers=BEARER, **values)
+                assert answer.json()["reason"] == "unavailable"
+    wanted = {
+        (method, path, int(status))
+        for (method, path), operation in operations().items()
+        for status in operation["responses"]
+    }
+    elsewhere = {("POST", f"{ONE}/probe", 409), ("POST", f"{ONE}/probe", 503)}
+    heads = {("HEAD", path, 200) for method, path in operations() if method == "GET"}
+    # An endless answer is looked at in test_events.
+    assert seen == (wanted | heads) - elsewhere - {("GET", "/api/v1/events", 200)}
+
+
+async def _listen(client: httpx2.AsyncClient) -> str:
+    return (await client.get("/api/v1/events")).text
+
+
+def test_every_route_is_in_the_contract_and_every_path_of_it_is_served() -> None:
+    served = {
+        (method, endpoint.path)
+        for endpoint in Board(Settings.given(), Health()).endpoints()
+        for method in endpoint.methods
+    }
+    assert served | {("POST", "/login"), ("POST", "/logout")} == operations().keys()
+
+
+def test_every_route_with_payload_is_closed_by_the_contract_too() -> None:
+    closed = {each.path for each in Board(Settings.given(), Health()).endpoints() if each.payload}
+    assert closed == {f"{ONE}/chain", f"{ONE}/state"}
+    for path in closed:
+        assert {} not in operations()["GET", path]["security"]
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+async def test_nothing_without_a_token_reads_a_body(pg: Database, tmp_path: Path, token: str | None) -> None:
+    """All routes, all executions and findings, every filter and every header that may open something."""
+    async with planted(pg, tmp_path / "chain.db") as sidecar, direct(sidecar, token) as client:
+        asked = 0
+        for (method, path), headers in product(operations(), [{}, *WRONG] if token else [{}, BEARER, *WRONG]):
+            if path == "/api/v1/events":  # endless; test_events reads it
+                continue
+            for target, verb in product(_targets(method, path), ("GET", "HEAD", "POST")):
+                answer = await client.request(verb, target, headers=headers)
+                asked += 1
+                _unmarked(answer.text + str(answer.headers), target)
+        assert asked > 500
+
+
+def _targets(method: str, path: str) -> Iterator[str]:
+    """Every execution and finding there is, with every parameter."""
+    queries = [""]
+    for each in map(resolved, operations()[method, path].get("parameters", ())):
+        if each["in"] == "query":
+            queries += [f"?{each['name']}={value}" for value in ("true", "second_writer", "99")]
+    ids = (MATCHED, REFUSED, HELD, FOREIGN) if "{execution_id}" in path else (1, 2)
+    for one, query in product(ids if "{" in path else (0,), queries):
+        yield filled(path, execution_id=one, finding_id=one) + query
+
+
+WRONG: list[dict[str, str]] = [
+    {"authorization": "Bearer wrong"},
+    {"cookie": "noetl_chain_session=wrong"},
+    {"accept": "text/html"},
+    {"x-forwarded-for": "127.0.0.1", "x-original-url": "/api/v1/status"},
+]
+
+
+def _unmarked(text: str, target: str) -> None:
+    for mark in MARKS:
+        assert mark not in text, target
+
+
+async def test_with_the_token_the_marks_are_there(pg: Database, tmp_path: Path) -> None:
+    """Or the search before this one searched for nothing."""
+    store = tmp_path / "chain.db"
+    async with planted(pg, store) as sidecar, shown(sidecar) as client:
+        chain = await client.get(filled(f"{ONE}/chain", execution_id=MATCHED), headers=BEARER)
+        state = await client.get(filled(f"{ONE}/state", execution_id=MATCHED), headers=BEARER)
+        assert all(mark in chain.text for mark in MARKS)
+        assert state.status_code == 200
+        open_now = (await client.get("/api/v1/divergences?open=true")).json()["divergences"]
+        assert [each["verdict"] for each in open_now] == ["second_writer", "refused_multiple_roots"]
+        for each in open_now:
+            path = filled(FINDING, finding_id=each["finding_id"])
+            with_bodies = (await client.get(path, headers=BEARER)).json()
+            without = (await client.get(path)).json()
+            assert (with_bodies["bodies"], without["bodies"]) == (True, False)
+            assert without["evidence"]["log"]["rows"] == with_bodies["evidence"]["log"]["rows"]
+            assert MARKS[0] in json.dumps(with_bodies)
+            assert MARKS[0] not in json.dumps(without)
+
+
+async def test_a_body_of_the_chain_is_the_exact_stored_text(pg: Database, tmp_path: Path) -> None:
+    store = tmp_path / "chain.db"
+    async with planted(pg, store) as sidecar, shown(sidecar) as client:
+        answer = await client.get(filled(f"{ONE}/chain", execution_id=MATCHED), headers=BEARER)
+    told = answer.json()
+    with closing(sqlite3.connect(store)) as conn:
+        stored = conn.execute(
+            "SELECT exec_seq, event_id, prev_event_id, event_type, body FROM event WHERE execution_id = ?"
+            " ORDER BY exec_seq",
+            (MATCHED,),
+        ).fetchall()
+    assert (told["execution_id"], told["pruned"]) == (str(MATCHED), False)
+    assert [
+        (
+            e["exec_seq"],
+            int(e["event_id"]),
+            _number(e["prev_event_id"]),
+            e["event_type"],
+            e["body"],
+        )
+        for e in told["events"]
+    ] == stored
+    assert MARK in json.loads(told["events"][0]["body"])["context"]["said"]
+    assert "1.50" in told["events"][0]["body"]
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+async def test_with_serve_off_no_chain_is_answered(pg: Database, tmp_path: Path) -> None:
+    async with planted(pg, tmp_path / "chain.db", serve="off") as sidecar, shown(sidecar) as client:
+        path = filled(f"{ONE}/chain", execution_id=MATCHED)
+        assert (await client.get(path)).json()["reason"] == "token_required"
+        answer = await client.get(path, headers=BEARER)
+        check("GET", f"{ONE}/chain", answer)
+        assert (answer.status_code, answer.json()["reason"]) == (403, "serve_off")
+
+
+async def test_an_execution_is_told_with_its_events_and_findings(pg: Database, tmp_path: Path) -> None:
+    async with planted(pg, tmp_path / "chain.db") as sidecar, shown(sidecar) as client:
+
+        async def told(execution_id: int, query: str = "") -> dict[str, Any]:
+            answer = await client.get(filled(ONE, execution_id=execution_id) + query)
+            check("GET", ONE, answer)
+            found: dict[str, Any] = answer.json()
+            return found
+
+        matched = await told(MATCHED)
+        assert (matched["servable"], matched["reason"], matched["log"]) == (True, None, None)
+        assert (matched["record"]["verdict"], matched["record"]["rows_stored"]) == ("match", 3)
+        nodes = matched["picture"]["nodes"]
+        assert [(n["event_id"], n["prev_event_id"]) for n in nodes] == [("1", None), ("2", "1"), ("3", "2")]
+        assert {n["in_log"] for n in nodes} == {None}
+        refused = await told(REFUSED, "?log=true")
+        assert refused["picture"]["roots"] == ["11", "13"]
+        assert refused["log"]["order"] == "multiple_roots"
+        assert [each["verdict"] for each in refused["findings"]] == ["refused_multiple_roots"]
+        held = await told(HELD, "?log=true")
+        assert held["picture"]["gaps"] == [{"missing": "23", "named_by": ["24"]}]
+        assert (held["record"]["parent_execution_id"], held["reason"]) == (str(MATCHED), "rows_held_back")
+        foreign = await told(FOREIGN, "?log=true")
+        assert [n["event_id"] for n in foreign["picture"]["nodes"] if n["in_log"] is False] == ["99"]
+
+
+async def test_a_log_that_cannot_be_read_is_said_and_the_store_is_drawn(pg: Database, tmp_path: Path) -> None:
+    async with planted(pg, tmp_path / "chain.db") as sidecar, shown(sidecar) as client:
+        await pg.execute("ALTER TABLE noetl.event RENAME TO gone")
+        answer = await client.get(filled(ONE, execution_id=MATCHED) + "?log=true")
+        check("GET", ONE, answer)
+        assert answer.json()["log"] is None
+        assert answer.json()["not_read"][0].startswith("the log was not read: ")
+        assert len(answer.json()["picture"]["nodes"]) == 3
+        await pg.execute("ALTER TABLE noetl.gone RENAME TO event")
+
+
+async def test_i28_a_probe_moves_its_own_counter_alone(pg: Database, tmp_path: Path) -> None:
+    async with planted(pg, tmp_path / "chain.db") as sidecar, shown(sidecar) as client:
+        before = (_judged(sidecar), sidecar.divergences())
+        for execution_id, verdict in ((MATCHED, "match"), (FOREIGN, "second_writer")):
+            answer = await client.post(filled(f"{ONE}/probe", execution_id=execution_id))
+            check("POST", f"{ONE}/probe", answer)
+            assert (answer.json()["verdict"], answer.json()["probe"]) == (verdict, True)
+        assert sidecar.moved("shadow_probe_total") == {"match": 1, "second_writer": 1}
+        assert (_judged(sidecar), sidecar.divergences()) == before
+
+
+def _judged(sidecar: Service) -> dict[str, float]:
+    """Verdicts that are not asked for again meanwhile."""
+    return {name: count for name, count in sidecar.verdicts().items() if not name.startswith("pending")}
+
+
+class Waiting:
+    """A log that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.go = asyncio.Event()
+
+    async def read(self, execution_ids: Any) -> Any:
+        self.asked += 1
+        await self.go.wait()
+        return []
+
+
+async def test_one_probe_at_a_time_for_an_execution_and_few_in_all(pg: Database, tmp_path: Path) -> None:
+    async with planted(pg, tmp_path / "chain.db") as sidecar, shown(sidecar) as client:
+        sources = sidecar.board.data.open
+        waiting = Waiting()
+        sidecar.board.data.sources = type(sources)(sources.store, waiting, sources.windows, sources.count)
+        path = f"{ONE}/probe"
+
+        async def probe(execution_id: int) -> httpx2.Response:
+            answer = await client.post(filled(path, execution_id=execution_id))
+            check("POST", path, answer)
+            return answer
+
+        first = [asyncio.create_task(probe(MATCHED + n)) for n in range(LOG_READS_MAX)]
+        while waiting.asked < LOG_READS_MAX:  # noqa: ASYNC110 - the other end of a socket has no event
+            await asyncio.sleep(0.01)
+        again = await probe(MATCHED)
+        assert (again.status_code, again.json()["reason"]) == (409, "busy")
+        more = await probe(NEVER)
+        assert (more.status_code, more.json()["reason"]) == (429, "busy")
+        for task in first:
+            task.cancel()
+        await asyncio.wait(first)
+        waiting.go.set()
+
+
+def test_the_contract_travels_with_the_program() -> None:
+    assert routes.contract() == (Path(__file__).parents[2] / "docs/openapi.yaml").read_text("utf-8")
+    assert contract()["openapi"] == "3.1.0"
+
+
+async def test_pages_hold_every_execution_once_whatever_the_verdict(tmp_path: Path) -> None:
+    """Ties, and executions that never told when they changed, included."""
+    store = tmp_path / "chain.db"
+    async with ChainStore.open(str(store)) as opened:
+        await opened.chain(1)
+    with closing(sqlite3.connect(store)) as conn, conn:
+        conn.executemany(
+            "INSERT INTO partition (execution_id, verdict, last_change_at) VALUES (?,?,?)",
+            [
+                (
+                    i - 30,
+                    (None, "match", "divergent", "excluded")[i % 4],
+                    (None, 5, 7, i)[i % 5 % 4],
+                )
+                for i in range(60)
+            ],
+        )
+    data = Data()
+    async with ChainStore.open(str(store)) as opened:
+        data.sources = Sources(opened, Waiting(), Windows(), lambda verdict: None)
+        for verdict in (None, "match", "unjudged", "excluded", "divergent", "empty"):
+            with closing(sqlite3.connect(store)) as conn:
+                known = {None: "1", "unjudged": "verdict IS NULL"}.get(verdict, f"verdict = '{verdict}'")
+                wanted = conn.execute(
+                    f"SELECT execution_id FROM partition WHERE {known}"
+                    " ORDER BY last_change_at DESC, execution_id DESC"
+                ).fetchall()
+            for limit in (1, 7, 200):
+                found: list[int] = []
+                place = None
+                while True:
+                    page, place = await data.executions(verdict=verdict, after=place, limit=limit)
+                    found += [int(each["execution_id"]) for each in page]
+                    if place is None:
+                        break
+                    assert len(page) == limit
+                assert found == [execution_id for (execution_id,) in wanted]

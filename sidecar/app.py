@@ -22,7 +22,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
 import uvloop
-from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from sidecar.board import Board
@@ -176,7 +175,8 @@ async def _serve(settings: Settings) -> None:
     board = Board(settings, instruments.health)
     served = api.application(board.endpoints(), settings.api_bind, settings.token())
     metrics = Listener(application(instruments.metrics.registry, instruments.health), settings.metrics_bind)
-    with closing(metrics), closing(_api_listener(settings, served, board)) as shown:
+    bound, named = settings.api_bind, variable("api_bind")
+    with closing(metrics), closing(Listener(served, bound, variable=named, ending=board.hub.close)) as shown:
         for what, listener in (("metrics", metrics), ("api", shown)):
             instruments.log.info("listening", what=what, port=listener.port)
         async with asyncio.TaskGroup() as tasks:
@@ -187,10 +187,6 @@ async def _serve(settings: Settings) -> None:
             else:
                 instruments.log.warning("populate_is_off", variable="NOETL_CHAIN_POPULATE")
                 instruments.health.clear(NotReady.STARTING)
-
-
-def _api_listener(settings: Settings, served: ASGIApp, board: Board) -> Listener:
-    return Listener(served, settings.api_bind, variable=variable("api_bind"), ending=board.hub.close)
 
 
 async def _follow(settings: Settings, instruments: Instruments, board: Board) -> None:
@@ -221,10 +217,7 @@ async def _follow(settings: Settings, instruments: Instruments, board: Board) ->
 async def assembled(
     settings: Settings, store: ChainStore, instruments: Instruments, board: Board | None = None
 ) -> AsyncIterator[Line]:
-    """The line over `store` and the log of `settings`, not yet running.
-
-    Args:
-        board: Where it is shown; None: nowhere.
+    """The line over `store` and the log of `settings`, not yet running; shown on `board` if there is one.
 
     Raises:
         SourceError: the table cannot be looked up.
@@ -306,9 +299,8 @@ async def _composed(
         audit=_audit(settings, store, source) if comparator is not None and settings.audit_share else None,
     )
     board.line, board.sampler = line, sampler
-    board.data.sources = Sources(
-        store, source.reader(store.clock), settings.windows, instruments.metrics.probed
-    )
+    reader = source.reader(store.clock)
+    board.data.sources = Sources(store, reader, settings.windows, instruments.metrics.probed)
     board.state = partial(certified.state, store)
     return line
 

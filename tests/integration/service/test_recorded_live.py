@@ -93,7 +93,7 @@ WRONG: Final = frozenset(Verdict) - {
 async def test_the_clean_log_played_live_is_never_called_anything_but_clean(
     pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recording, speed = _recording(CLEAN), 20.0
+    recording, speed = _recording(CLEAN), 40.0
     assert _early(recording) > 300
     waiting = Waiting(monkeypatch)
     async with service(pg.dsn, tmp_path / "chain.db", **_settings(recording, speed)) as sidecar:
@@ -111,15 +111,15 @@ async def test_the_clean_log_played_live_is_never_called_anything_but_clean(
 async def test_a_log_with_restarts_ends_as_expected_though_the_sidecar_restarts_all_the_time(
     pg: Database, tmp_path: Path
 ) -> None:
-    """Every 2 s of 9, while the recorded three minutes play."""
-    recording, speed, store = _recording(RESTARTS), 20.0, tmp_path / "chain.db"
+    """Every second, while the recorded three minutes play."""
+    recording, speed, store = _recording(RESTARTS), 40.0, tmp_path / "chain.db"
     settings = _settings(recording, speed)
     playing = asyncio.create_task(play(pg.dsn, recording, speed=speed, connections=8))
     starts = 0
     while not playing.done():
         async with service(pg.dsn, store, **settings):
             starts += 1
-            await asyncio.wait({playing}, timeout=2)
+            await asyncio.wait({playing}, timeout=1)
     _played_whole(await playing, recording)
     async with service(pg.dsn, store, **settings) as sidecar:
         assert await _ended(sidecar, recording) == recording.verdicts

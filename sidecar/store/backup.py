@@ -16,7 +16,7 @@ from typing import Final
 
 from sidecar.errors import ConfigError, StoreCorrupt, StoreError
 from sidecar.store.failure import sqlite_errors
-from sidecar.store.format import Marker, gate, uri
+from sidecar.store.format import Marker, gate, make_private, uri
 
 PAGES_PER_STEP: Final = 1000
 _COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
@@ -65,6 +65,7 @@ def _copied(source: Path, part: Path, moved: Callable[[int, int], None]) -> None
     def step(status: int, remaining: int, total: int) -> None:
         moved(total - remaining, total)
 
+    make_private(part)
     with (
         sqlite_errors(),
         closing(sqlite3.connect(uri(source, "ro"), uri=True, isolation_level=None)) as store,

@@ -7,6 +7,7 @@ incompatible edit of the layout and the next number belong in one commit.  Sourc
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Sequence
@@ -113,6 +114,7 @@ def initialise(path: Path) -> None:
     Raises:
         StoreError: nothing was written.
     """
+    make_private(path)
     with (
         sqlite_errors(),
         closing(sqlite3.connect(uri(path, "rwc"), uri=True, isolation_level=None)) as connection,
@@ -128,6 +130,20 @@ def initialise(path: Path) -> None:
             f"BEGIN IMMEDIATE;\n{layout}\n"
             f"INSERT INTO meta (key, value) VALUES ('FORMAT_VERSION', '{FORMAT_VERSION}');\nCOMMIT;"
         )
+
+
+def make_private(path: Path) -> None:
+    """Make the file, if there is none, so that others than owner and group cannot read it.
+
+    It will hold payloads.  SQLite gives its write-ahead log the same rights.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    except OSError as error:
+        raise StoreError(f"the store {path} cannot be made: {error.strerror}") from error
 
 
 def uri(path: Path, mode: str) -> str:

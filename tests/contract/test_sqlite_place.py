@@ -11,13 +11,16 @@ import pytest
 
 from sidecar.errors import ConfigError, StoreError, StoreLocked
 from sidecar.store import ChainStore
+from sidecar.store.backup import backup
 from sidecar.store.location import file_system, sqlite_path
 from sidecar.store.lock import take
 from tests.contract.backends import SqliteBackend
+from tests.contract.events import chain
 
 HOLD = """
 import asyncio, sys
 from sidecar.store import ChainStore
+from sidecar.store.backup import backup
 
 async def hold():
     async with ChainStore.open(sys.argv[1]):
@@ -175,3 +178,21 @@ async def test_i57_another_name_of_the_same_store_is_the_same_store(tmp_path: Pa
     hard.hardlink_to(store)
     with pytest.raises(StoreError, match="several names"):
         await ChainStore.open(str(hard))
+
+
+async def test_others_cannot_read_a_store_its_log_or_a_copy(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = tmp_path / "chain.db"
+        async with ChainStore.open(str(path)) as store:
+            await store.append(chain(1)[0])
+            backup(path, tmp_path / "copy.db")
+            rights = modes(tmp_path)
+            assert {"chain.db", "chain.db-wal", "copy.db"} <= rights.keys()
+            assert [name for name, mode in rights.items() if mode & 0o007] == []
+    finally:
+        os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode for file in folder.iterdir() if file.is_file()}

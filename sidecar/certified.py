@@ -175,7 +175,10 @@ class Certified:
         self._waiting |= dict.fromkeys(key for key in keys if waits(*key))
         for key in tuple(islice(self._waiting, max(0, len(self._waiting) - WAITING_MAX))):
             del self._waiting[key]
-        if batch.cursor is None or batch.began_at is None:
+        if batch.cursor is None:
+            return
+        if batch.began_at is None:  # it kept stored rows to itself, and may have passed them by
+            self._watched.clear()
             return
         floor = batch.server_now - self._live_window
         for key in self._watched.polled(began_at=batch.began_at, floor=floor, epoch=batch.epoch):
@@ -197,7 +200,7 @@ class Certified:
         if self.on:
             partition = (await unit.partitions((execution_id,))).get(execution_id)
             due = (await unit.due((execution_id,))).get(execution_id)
-            if (skipped := self._skipped(execution_id, _may_not_answer(partition, due))).state is not None:
+            if (skipped := self._skipped(execution_id, partition, due)).state is not None:
                 return skipped
             decision = skipped.decision
         guarded = await unit.guarded_read(execution_id)
@@ -212,18 +215,33 @@ class Certified:
         i, decision = done.partition.execution_id, None
         if self.on:
             staged = [event.body for event in _new(done)[0]]
-            if (skipped := self._skipped(i, _may_not_answer(done.partition, due), staged)).state is not None:
+            if (skipped := self._skipped(i, done.partition, due, staged)).state is not None:
                 return skipped
             decision = skipped.decision
         return self._folded(unit, i, chain, decision, ended=done.partition.terminal)
 
-    def _skipped(self, execution_id: int, held_back: bool, staged: Sequence[str] = ()) -> Answer:
-        """The cached state, or only the decision against it."""
+    def _skipped(
+        self, execution_id: int, partition: Partition | None, due: Due | None, staged: Sequence[str] = ()
+    ) -> Answer:
+        """The cached state, or only the decision against it.
+
+        Args:
+            partition, due: The record as it stands in the running transaction.
+            staged: Bodies that the transaction has appended.
+        """
         made = self._certificates
+        if partition is None:  # let go of, or never there
+            made.forget(execution_id)
+        held_back = _may_not_answer(partition, due) or self._moved(execution_id, partition, len(staged))
         decision = made.decide(execution_id, now=self._clock.now(), held_back=held_back, staged=staged)
         if decision is not Decision.SKIPPED:
             return Answer(execution_id, decision=decision)
         return Answer(execution_id, made.state(execution_id), decision, made.certificate(execution_id))
+
+    def _moved(self, execution_id: int, partition: Partition | None, staged: int) -> bool:
+        """Whether the record says another length than was observed: rows came past the roller."""
+        observed = self._certificates.certificate(execution_id)
+        return observed is not None and partition is not None and partition.head_seq != observed.n + staged
 
     def _folded(
         self, unit: Unit, execution_id: int, chain: Sequence[Event], decision: Decision | None, *, ended: bool

@@ -224,7 +224,7 @@ class HoldUnit:
                     held.decisions[decide(guarded.events).label] += 1
                 if self.projecting and comparison.holds:
                     answer = self.certified.state_of(unit, done, due, guarded.events)
-                    comparison = _states(comparison, answer, done, done.order.events)
+                    comparison = _kept_state(comparison, answer, done, done.order.events)
                     held.states[log.execution_id] = _projected(answer)
         hold = Hold(
             populated=done,
@@ -279,8 +279,14 @@ STATE_SHARE: Final = 10
 """One change in so many has its state held against a fold of the log, and every terminal one."""
 
 
-def _states(comparison: Comparison, answer: Answer, done: Populated, ordered: Sequence[Event]) -> Comparison:
-    """The axis `state`: the store's state, folded or kept, against a fold of the log's own rows."""
+def _kept_state(
+    comparison: Comparison, answer: Answer, done: Populated, ordered: Sequence[Event]
+) -> Comparison:
+    """The axis `state` where the events agree: what is given as their state against a fold of the log.
+
+    `compare` takes the folds of both sides where the events differ; equal events fold to equal
+    states, so behind them only a state that was kept, and not folded, can be another one.
+    """
     asked = done.partition.terminal or (done.partition.execution_id + len(ordered)) % STATE_SHARE == 0
     if not asked or answer.state is None or answer.unreadable:
         return comparison

@@ -26,18 +26,29 @@ _VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END = range(6)
 
 def names_event(body: str) -> bool:
     """Whether `body` is a JSON object with `event_id` at its top, an integer or a string."""
+    walk = _walked(body)
+    return walk is not None and walk.named
+
+
+def is_object(text: str) -> bool:
+    """Whether `text` is a JSON object."""
+    return _walked(text) is not None
+
+
+def _walked(text: str) -> _Walk | None:
+    """The walk through the whole of `text`, None where it is no JSON object."""
     walk = _Walk()
     at = 0
     while not walk.ended:
-        found = _TOKEN.match(body, at)
+        found = _TOKEN.match(text, at)
         if found is None or not walk.step(found[found.lastindex or 0]):
-            return False
+            return None
         at = found.end()
-    return walk.named and _SPACE.fullmatch(body, at) is not None
+    return walk if _SPACE.fullmatch(text, at) is not None else None
 
 
 def tokens(body: str) -> Iterator[str]:
-    """The tokens of a text that `names_event` accepted, one by one."""
+    """The tokens of a text that `is_object` accepted, one by one."""
     for found in _TOKEN.finditer(body):
         yield found[found.lastindex or 0]
 

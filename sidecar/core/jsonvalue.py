@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from sidecar.core.deepjson import names_event, tokens
+from sidecar.core.deepjson import is_object, tokens
 
 
 class Absent(Enum):
@@ -67,16 +67,13 @@ _DECODER: Final = msgspec.json.Decoder(float_hook=Number)
 
 
 def parsed(text: str) -> dict[str, Json] | None:
-    """The JSON object that `text` is; None when it is none, or holds half a surrogate pair.
-
-    An object too deep for the fast parser must name its event, as every canonical body does.
-    """
+    """The JSON object that `text` is; None when it is none, or holds half a surrogate pair."""
     try:
         value = _DECODER.decode(text)
     except UnicodeEncodeError:
         return None
     except (msgspec.DecodeError, RecursionError):
-        value = _built(text) if names_event(text) else None
+        value = _built(text) if is_object(text) else None
     return value if isinstance(value, dict) else None
 
 

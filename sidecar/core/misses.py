@@ -51,6 +51,10 @@ class WatchList:
         for key in keys:
             self._rows.pop(key, None)
 
+    def clear(self) -> None:
+        """Nothing is awaited any more."""
+        self._rows.clear()
+
     def polled(self, *, began_at: int, floor: int, epoch: str) -> list[Key]:
         """A live poll that began at `began_at` was taken whole: the rows it should have shown.
 

@@ -24,6 +24,7 @@ import sidecar.source.poll
 import sidecar.source.scan
 import sidecar.source.sweep
 import sidecar.source.tail
+from sidecar.certified import Certified
 from sidecar.comparator.loop import Comparator
 from sidecar.core.due import SECOND, Windows
 from sidecar.core.judge import REVOKING
@@ -74,15 +75,15 @@ class Outcome:
         return f"python -m tests.simulation {self.seed}"
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int, made: Callable[[Outcome], Run] | None = None) -> Outcome:
     """Play one seed to its end."""
     outcome = Outcome(seed, script(seed))
     with _small(random.Random(f"sizes {seed}")):
-        run(_Run(outcome).play())
+        run((made or Run)(outcome).play())
     return outcome
 
 
-class _Run:
+class Run:
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.chance = random.Random(f"run {outcome.seed}")
@@ -118,6 +119,7 @@ class _Run:
     async def start(self) -> None:
         """As `app` puts it together."""
         store = self.store = SimulatedStore(self.disk, self.weather, self.committed)
+        certified = self.certified(store)
         feed = _Delivering(
             self.taken,
             store,
@@ -125,8 +127,11 @@ class _Run:
             windows=self.windows,
             limits=Limits(READ_LIMIT, self.pool, self.pool_total),
             comparing=True,
+            certified=certified,
         )
-        comparator = Comparator(store, self.reader(store), feed, self.windows, projecting=True)
+        comparator = Comparator(
+            store, self.reader(store), feed, self.windows, projecting=True, certified=certified
+        )
         line = Line(
             self.lanes(store),
             feed,
@@ -145,6 +150,10 @@ class _Run:
             except StoreError:
                 await asyncio.sleep(0.2)
         await line.run()
+
+    def certified(self, _store: SimulatedStore) -> Certified | None:
+        """Nobody asks for states here; see `tests.simulation.asking`."""
+        return None
 
     pool = 1000
     pool_total = 100_000

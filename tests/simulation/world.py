@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -211,10 +212,12 @@ class World:
 
     def _update(self, execution_id: int, nth: int) -> None:
         if (event := self._nth(execution_id, nth)) is not None:
-            changed = msgspec.structs.replace(event, body=body_of(event.event_id, changed=True))
-            self._fact(execution_id).updated.add(event.event_id)
             key = (execution_id, event.event_id)
             old = self.server.table[key].row
+            changed = msgspec.structs.replace(
+                event, body=body_of(event.event_id, old.created_at, changed=True)
+            )
+            self._fact(execution_id).updated.add(event.event_id)
             self._say(f"{short(event)} gets another body")
             self._at_once(lambda tx: self.server.insert(tx, replace(old, event=changed)), execution_id)
 
@@ -300,7 +303,7 @@ class World:
         for seq in range(len(chain) + 1, len(chain) + 1 + plant.rows):
             self._foreign += 1
             event_id = -self._foreign
-            event = Event(e, event_id, prev, None, "step.exit", body_of(event_id))
+            event = Event(e, event_id, prev, None, "step.exit", body_of(event_id, microseconds()))
             rows[seq] = StoredEvent(seq, event, "append" if plant.whole else None)
             self._fact(e).foreign.add(event_id)
             prev = event_id
@@ -338,22 +341,29 @@ class World:
 def row_of(stamped: Stamped) -> Row:
     now = microseconds()
     created = now + int((stamped.created_s - asyncio.get_running_loop().time()) * 1e6)
-    return Row(event_of(stamped), created, now)
+    return Row(event_of(stamped, created), created, now)
 
 
-def event_of(stamped: Stamped) -> Event:
+def event_of(stamped: Stamped, created: int) -> Event:
     return Event(
         stamped.execution_id,
         stamped.event_id,
         stamped.prev,
         None,
         stamped.event_type,
-        body_of(stamped.event_id),
+        body_of(stamped.event_id, created),
     )
 
 
-def body_of(event_id: int, *, changed: bool = False) -> str:
-    return json.dumps({"event_id": str(event_id)} | ({"note": "changed"} if changed else {}))
+def body_of(event_id: int, created: int, *, changed: bool = False) -> str:
+    """Every event moves the folded state: it is a step of its own."""
+    at = datetime.fromtimestamp(created // 1_000_000, UTC).replace(microsecond=created % 1_000_000)
+    body = {
+        "event_id": str(event_id),
+        "node_name": f"step-{event_id}",
+        "timestamp": at.replace(tzinfo=None).isoformat(),
+    }
+    return json.dumps(body | ({"note": "changed"} if changed else {}))
 
 
 def short(row: Stamped | Event) -> str:

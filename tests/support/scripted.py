@@ -60,6 +60,7 @@ class Scripted:
         limits: Limits | None = None,
         comparing: bool = True,
         cert: bool = False,
+        projecting: bool | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.certified = Certified(self.store.clock, on=cert)
@@ -72,7 +73,12 @@ class Scripted:
             certified=self.certified,
         )
         self.comparator = Comparator(
-            self.store, self, self.feed, windows, projecting=cert, certified=self.certified
+            self.store,
+            self,
+            self.feed,
+            windows,
+            projecting=cert if projecting is None else projecting,
+            certified=self.certified,
         )
 
     async def restart(self, **options: Any) -> None:

@@ -11,7 +11,6 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,12 @@ from sidecar.store import ChainStore
 from sidecar.telemetry.health import Health
 from sidecar.web.api import application
 from sidecar.web.data import Sources
+from tests.support.certified import ask, cached, decided, fresh, step, steps
 from tests.support.meddling import add_foreign_row, writing
 from tests.support.scripted import LONG, SERVER_NOW, Scripted
 from tests.unit.core.build import E, ev
 
 Line = Callable[..., Awaitable[Scripted]]
-NOW_TEXT = "2023-11-14T22:13:20"
-"""SERVER_NOW as a body spells it."""
 
 
 @pytest.fixture
@@ -73,39 +71,6 @@ def folds(monkeypatch: pytest.MonkeyPatch) -> Folds:
 
     monkeypatch.setattr(sidecar.certified, "Fold", counting)
     return counted
-
-
-def step(event_id: int, prev: int | None, kind: str = "ctx.updated", *, at: str = NOW_TEXT) -> Event:
-    """An event that moves the state: ctx.e<id> is set."""
-    body = f'{{"context":{{"values":{{"e{event_id}":{event_id}}}}},"event_id":{event_id},"timestamp":"{at}"}}'
-    return Event(E, event_id, prev, None, kind, body)
-
-
-def steps(*ids: int, after: int | None = None) -> tuple[Event, ...]:
-    return tuple(step(event_id, prev) for prev, event_id in pairwise((after, *ids)))  # type: ignore[arg-type]
-
-
-async def ask(here: Scripted) -> Answer:
-    return await here.certified.state(here.store, E)
-
-
-async def decided(here: Scripted) -> Decision | None:
-    return (await ask(here)).decision
-
-
-async def cached(here: Scripted, *events: Event) -> None:
-    """Store the events and have their state cached."""
-    await here.write(*events)
-    assert await decided(here) is Decision.UNCALIBRATED
-    assert await decided(here) is Decision.SKIPPED
-
-
-async def fresh(here: Scripted) -> str:
-    events = (await here.guarded(E)).events
-    assert events is not None
-    state = fold(events)
-    assert state is not None
-    return digest(state)
 
 
 # -- skipping

@@ -24,7 +24,7 @@ from sidecar.demo.player import play
 from sidecar.demo.recording import Recording, load, only
 from sidecar.source.tail import WindowLane
 from tests.support.databases import Database
-from tests.support.recorded import CLEAN, PUBLISHED, RESTARTS, recorded_set
+from tests.support.recorded import CLEAN, LONG, PUBLISHED, RESTARTS, recorded_set
 from tests.support.service import Service, service
 
 
@@ -117,6 +117,12 @@ async def test_a_short_log_played_live_skips_and_never_misses(pg: Database, tmp_
 @pytest.mark.parametrize("name", [CLEAN, RESTARTS, PUBLISHED])
 async def test_no_recorded_log_shows_a_miss(pg: Database, tmp_path: Path, name: str, poll_ms: int) -> None:
     await played(pg, tmp_path / "chain.db", recording_of(name), speed=4, poll_ms=poll_ms, every_s=1.0)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1200)
+async def test_the_long_recorded_log_shows_no_miss(pg: Database, tmp_path: Path) -> None:
+    await played(pg, tmp_path / "chain.db", recording_of(LONG), speed=24, poll_ms=150, every_s=1.0)
 
 
 async def test_a_row_withheld_from_the_real_live_lane_is_a_miss(

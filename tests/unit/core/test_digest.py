@@ -151,13 +151,16 @@ def test_ids_are_text_where_it_is_asked_for() -> None:
     assert "parent_execution_id" not in plain
 
 
-@pytest.mark.parametrize("number", ["12345678901234567890123", "1.10", "1e400", "0.1234567890123456789"])
+@pytest.mark.parametrize(
+    "number", ["12345678901234567890123", "1.10", "1e400", "0.1234567890123456789", "9" * 5000]
+)
 def test_a_number_survives_from_the_body_to_the_digest(number: str) -> None:
     tale = Tale()
     event = tale.tell("playbook_started", context={"workload": {"n": "HERE"}})
     folded = fold([with_raw(event, number)])
     assert folded is not None
     assert f'"workload":{{"n":{number}}}' in canonical_json(folded)
+    assert restored(canonical_json(folded)) == folded
 
 
 def test_a_body_deeper_than_a_parser_goes_is_folded_and_printed() -> None:
@@ -168,6 +171,9 @@ def test_a_body_deeper_than_a_parser_goes_is_folded_and_printed() -> None:
     assert folded is not None
     assert nested in canonical_json(folded)
     assert len(digest(folded)) == 64
+    again = restored(canonical_json(folded))
+    assert again is not None
+    assert digest(again) == digest(folded)
 
 
 STEPS = st.builds(

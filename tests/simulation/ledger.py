@@ -109,6 +109,8 @@ def _too_early(facts: Facts, now: int) -> str | None:
     """A dangling link is refused only when it has been standing for the window."""
     since: int | None = None
     for at, state in facts.states:
+        if facts.left and not state:
+            continue  # a partition that was away for a moment; nobody has to have seen it
         if verdict_of(state) != "refused_dangling_prev":
             since = None
         elif since is None:

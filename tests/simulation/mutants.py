@@ -118,7 +118,6 @@ def _epoch_of_the_horizon_ignored() -> AbstractContextManager[object]:
         (sidecar.source.tail, "keeps_horizon", keeps),
         (sidecar.source.sweep, "keeps_horizon", keeps),
         (sidecar.source.tail, "left_behind", left_behind),
-        (sidecar.source.sweep, "left_behind", left_behind),
     )
 
 

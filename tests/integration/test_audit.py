@@ -231,6 +231,26 @@ async def test_what_was_put_right_below_every_horizon_is_judged_anew(pg: Databas
         assert (await it.round()).read == 0
 
 
+async def test_what_was_pruned_and_is_back_is_judged_anew(pg: Database, tmp_path: Path) -> None:
+    """`log_pruned` is final until a row comes: for a partition that is attached again none does."""
+    path = tmp_path / "chain.db"
+    bounds = f"FOR VALUES FROM ({E}) TO ({E + 10})"
+    await pg.execute(f"CREATE TABLE noetl.event_old PARTITION OF noetl.event {bounds}")
+    await filled(pg, path, 1)
+    async with rig(pg, path) as it:
+        await pg.execute("ALTER TABLE noetl.event DETACH PARTITION noetl.event_old")
+        await it.round()
+        await it.comparator.tick()  # the tree has just changed: read again
+        await it.comparator.tick()
+        assert (await it.verdicts())[E] == "log_pruned"
+        await pg.execute(f"ALTER TABLE noetl.event ATTACH PARTITION noetl.event_old {bounds}")
+        back = await it.round()
+        assert (back.equal, back.different, back.read) == (1, 0, 1)
+        await it.comparator.tick()
+        assert (await it.verdicts())[E] == "match"
+        assert (await it.round()).read == 0
+
+
 async def test_what_is_in_flight_is_left_to_the_comparator(pg: Database, tmp_path: Path) -> None:
     """It has an entry, so it is judged anyway; its sums are no answer, and it counts as nothing."""
     path = tmp_path / "chain.db"

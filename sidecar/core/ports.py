@@ -69,6 +69,11 @@ class Batch:
     dropped_lanes: tuple[str, ...] = ()
     began_at: int | None = None
 
+    @property
+    def more(self) -> bool:
+        """Whether other batches of the same snapshot follow."""
+        return self.cursor is None
+
 
 class Clock(Protocol):
     def now(self) -> int:

@@ -355,6 +355,8 @@ class _Write:
     ) -> News:
         """What an older verdict must not take away: rows shown, questions open.
 
+        A chain that grew by a piece of a poll is asked for again: a later piece of the snapshot may
+        hold a second root or a changed body, and what is served between them the log never was.
         Rows that a log read has shown are delivered like rows of a lane.  Other bytes and a
         read that was cut are flags; a log that has fewer rows counts as one.
         """
@@ -365,6 +367,8 @@ class _Write:
             question=gone or self._open_question(execution_id, populated),
             listed=self._catch_up_needs_entry(execution_id, populated),
         )
+        if result is not None and result.run and execution_id in self.part.rows and self.batch.more:
+            news = replace(news, reread=True)
         if populated is not None and isinstance(populated.outcome, Diverged):
             return replace(news, changed=True)
         if populated is None and execution_id in self.logs:

@@ -279,21 +279,28 @@ class Audit:
             unit.put_due(replace(due, due_at=min(due.due_at, now)))
 
     async def _judge_by_sums(self, unit: Unit, by_sums: dict[int, Sums], now: int) -> list[Judged]:
-        """A match for what nobody has judged, if what would be served now has these sums."""
+        """A match for what nobody has judged, if what would be served now has these sums.
+
+        What would not be served, or has no record at all, is the comparator's to read: equal rows
+        that nobody can serve are no match, and without a verdict they would be asked for ever.
+        """
         judged: list[Judged] = []
+        unsaid: list[int] = []
         partitions, waiting = await unit.partitions(by_sums), await unit.due(by_sums)
         for i, sums in by_sums.items():
             partition = partitions.get(i)
-            if partition is None or partition.verdict is not None or i in waiting:
+            if i in waiting or (partition is not None and partition.verdict is not None):
                 continue
             served = (await unit.guarded_read(i)).events
-            if served is None or not served or sums_of(served) != sums:
+            if partition is None or not served or sums_of(served) != sums:
+                unsaid.append(i)
                 continue
             judgement = Judgement(i, Verdict.MATCH, log_rows=sums.rows, stored_rows=sums.rows)
             partition, kinds = recorded(partition, judgement, now)
             unit.put_partition(partition)
             await unit.record_state(i, judgement.verdict.value, _folded(served))
             judged.append(Judged(judgement, kinds))
+        await self._hand_over(unit, unsaid, now)
         return judged
 
 

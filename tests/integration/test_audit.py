@@ -32,7 +32,7 @@ from sidecar.store import ChainStore
 from sidecar.store.audit import SqliteAuditBook
 from sidecar.store.sums import StoreSums
 from tests.support.databases import Database
-from tests.support.meddling import add_foreign_row, drop_row
+from tests.support.meddling import add_foreign_row, drop_row, writing
 from tests.support.rows import chain_rows, event_row
 from tests.support.tailing import opened
 
@@ -482,3 +482,29 @@ async def test_a_verdict_on_an_older_log_read_does_not_answer_what_was_handed_ov
         assert await it.due() == [E], "a match on a log read before the difference"
         await it.comparator.tick()
         assert (await it.verdicts())[E] == "divergent"
+
+
+@pytest.mark.parametrize(
+    "meddling",
+    [
+        "DELETE FROM partition WHERE execution_id = ?",
+        "UPDATE partition SET cov_root = NULL, cov_total = NULL WHERE execution_id = ?",
+    ],
+    ids=["no record", "no coverage"],
+)
+async def test_equal_rows_that_would_not_be_served_are_read_not_asked_for_ever(
+    pg: Database, tmp_path: Path, meddling: str
+) -> None:
+    path = tmp_path / "chain.db"
+    await filled(pg, path, 2)
+    with writing(path) as file:
+        file.execute(meddling, (E,))
+    async with rig(pg, path) as it:
+        await it.round()
+        assert await it.due() == [E]
+        await it.comparator.tick()
+        assert (await it.verdicts()) == {E: "match", E + 1: "match"}
+        assert await it.due() == []
+        assert (await it.store.chain_if_authoritative(E)).events is not None
+        found = await it.round()
+        assert (found.equal, found.different, found.read) == (2, 0, 0)

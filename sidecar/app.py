@@ -67,7 +67,6 @@ from sidecar.telemetry import logs
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
 from sidecar.telemetry.startup import announce
-from sidecar.web import api
 from sidecar.web.data import Sources
 from sidecar.web.listener import Listener, application
 
@@ -173,7 +172,7 @@ async def _serve(settings: Settings) -> None:
     instruments = Instruments(Metrics(replicas=len(settings.store_replicas)), Health(), logs.get("sidecar"))
     announce(settings, instruments.log, instruments.metrics)
     board = Board(settings, instruments.health)
-    served = api.application(board.endpoints(), settings.api_bind, settings.token())
+    served = board.served(settings.api_bind, settings.token())
     metrics = Listener(application(instruments.metrics.registry, instruments.health), settings.metrics_bind)
     bound, named = settings.api_bind, variable("api_bind")
     with closing(metrics), closing(Listener(served, bound, variable=named, ending=board.hub.close)) as shown:

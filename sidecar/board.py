@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import ASGIApp
 
 from sidecar.certified import Answer
 from sidecar.comparator.report import Judged
@@ -24,11 +25,13 @@ from sidecar.core.verdict import EVIDENCED
 from sidecar.gauges import Gauges
 from sidecar.line import FollowedLane, Line
 from sidecar.sampler import Sampled, Sampler
-from sidecar.settings import Reading, Settings
+from sidecar.settings import Bind, Reading, Settings
 from sidecar.status import LaneNow, Process, document
 from sidecar.telemetry.health import Health
-from sidecar.web.api import Endpoint
+from sidecar.web.api import Endpoint, application
 from sidecar.web.data import Data, never_seen
+from sidecar.web.faces import Faced
+from sidecar.web.pages import Pages
 from sidecar.web.problem import Problem, Refusal
 from sidecar.web.routes import Routes, path_id
 from sidecar.web.stream import Hub
@@ -83,7 +86,21 @@ class Board:
             await self.gauges.measure()
             self.hub.publish("status", {})
 
+    def served(self, place: Bind, token: str | None) -> ASGIApp:
+        """The API and the pages.
+
+        Raises:
+            ConfigError: see `check_bind`.
+        """
+        tokened = token is not None
+        pages = Pages(self.data, self.status, lambda: self.data.sources is not None, tokened=tokened)
+        return Faced(application((*self.endpoints(), *pages.endpoints()), place, token), tokened=tokened)
+
     async def _status(self, request: Request) -> dict[str, Any]:
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """The document of `status`."""
         settings = self._settings
         reasons = tuple(reason.value for reason in self._health.reasons())
         standing = None if self.gauges is None else self.gauges.standing

@@ -16,6 +16,8 @@ from sidecar.drawn import visible
 
 BEFORE, AFTER = 160, 640
 """Characters shown of a body before and behind its first difference."""
+HASH_SHOWN: Final = 16
+"""Characters of a hash."""
 COMPARED: Final = (
     ("event_id", "event"),
     ("prev_event_id", "predecessor"),
@@ -59,12 +61,13 @@ class Side:
 class Pair:
     """One place on both sides; None: that side keeps no row for it.
 
-    `first`: the first place where they differ.  `at`: the character from which the bodies differ.
+    `absent`: it has none; else it has one that was not kept.  `first`: the first place where they differ.  `at`: the character from which the bodies differ.
     """
 
     position: int | None
     log: Side | None
     store: Side | None
+    absent: bool
     differs: bool
     first: bool
     at: int | None
@@ -79,9 +82,20 @@ def beside(evidence: Mapping[str, Any] | None, *, payload: bool) -> tuple[Pair, 
     told = evidence or {}
     pairs: list[Pair] = []
     for log, store in _matched(_shown(told, "log"), _shown(told, "store")):
-        pair = _pair(log, store, payload=payload, first=not any(each.differs for each in pairs))
-        pairs.append(pair)
+        absent = _absent(told, log, "store") if store is None else _absent(told, store, "log")
+        first = not any(each.differs for each in pairs)
+        pairs.append(_pair(log, store, absent=absent, payload=payload, first=first))
     return tuple(pairs)
+
+
+def _absent(evidence: Mapping[str, Any], row: Row | None, other: str) -> bool:
+    """Whether the other side lacks a row: it ends before it, or is known not to have it."""
+    if row is None:
+        return False
+    only = evidence.get("only_log" if other == "store" else "only_store") or {}
+    rows = (evidence.get(other) or {}).get("rows", 0)
+    ends = row["position"] is not None and row["position"] >= rows
+    return ends or row["event_id"] in only.get("first", ())
 
 
 def _shown(evidence: Mapping[str, Any], side: str) -> Sequence[Row]:
@@ -108,19 +122,25 @@ def _by_id(log: Sequence[Row], store: Sequence[Row]) -> list[tuple[Row | None, R
     return pairs
 
 
-def _pair(log: Row | None, store: Row | None, *, payload: bool, first: bool) -> Pair:
-    names = {name for name, _ in COMPARED if log is None or store is None or log[name] != store[name]}
+def _pair(log: Row | None, store: Row | None, *, absent: bool, payload: bool, first: bool) -> Pair:
+    both = log is not None and store is not None
+    names = {name for name, _ in COMPARED if both and _value(log, name) != _value(store, name)}
     place = next((row["position"] for row in (store, log) if row is not None), None)
     at = _difference(log, store)
-    shown_at = at or 0
+    differs = bool(names) or (absent and not both)
     return Pair(
         position=place,
-        log=_side(log, names, shown_at, payload=payload),
-        store=_side(store, names, shown_at, payload=payload),
-        differs=bool(names),
-        first=first and bool(names),
+        log=_side(log, names, at, payload=payload),
+        store=_side(store, names, at, payload=payload),
+        absent=absent and not both,
+        differs=differs,
+        first=first and differs,
         at=at if payload else None,
     )
+
+
+def _value(row: Row | None, name: str) -> object:
+    return None if row is None else row[name]
 
 
 def _difference(log: Row | None, store: Row | None) -> int | None:
@@ -136,19 +156,26 @@ def _difference(log: Row | None, store: Row | None) -> int | None:
     )
 
 
-def _side(row: Row | None, differing: set[str], at: int, *, payload: bool) -> Side | None:
+def _side(row: Row | None, differing: set[str], at: int | None, *, payload: bool) -> Side | None:
     if row is None:
         return None
-    cells = tuple(
-        Cell(words, "none" if row[name] is None else visible(str(row[name])), name in differing)
-        for name, words in COMPARED
-    )
+    cells = tuple(Cell(words, _text(name, row[name]), name in differing) for name, words in COMPARED)
     body = row.get("body") if payload else None
     return Side(cells, None if body is None else cut(body, at))
 
 
-def cut(body: str, at: int) -> Body:
-    """A body around the character `at`; what does not print is written out."""
-    begin, end = max(0, at - BEFORE), min(len(body), at + AFTER)
+def _text(name: str, value: object) -> str:
+    text = "none" if value is None else visible(str(value))
+    return f"{text[:HASH_SHOWN]}…" if name == "sha256" else text
+
+
+def cut(body: str, at: int | None) -> Body:
+    """A body around the character `at`, None where it does not differ; what does not print is written out."""
+    differs = len(body) if at is None else at
+    begin = 0 if at is None else max(0, at - BEFORE)
+    middle = min(differs, begin + AFTER)
+    end = middle if at is None else min(len(body), at + AFTER)
     most = 2**31
-    return Body(begin, visible(body[begin:at], most=most), visible(body[at:end], most=most), len(body) - end)
+    return Body(
+        begin, visible(body[begin:middle], most=most), visible(body[middle:end], most=most), len(body) - end
+    )

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from sidecar.drawn import visible
-from sidecar.web.values import count, duration, percent, size, when
+from sidecar.web.values import count, duration, moment, percent, size, when
 from sidecar.web.words import tone, words
 
 HERE: Final = Path(__file__).parent
@@ -29,6 +29,7 @@ def environment() -> Environment:
         "duration": duration,
         "size": size,
         "when": when,
+        "moment": moment,
         "words": words,
         "tone": tone,
         "visible": _visible,

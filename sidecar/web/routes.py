@@ -68,7 +68,7 @@ class Routes:
     async def _executions(self, request: Request) -> dict[str, Any]:
         given = parameters(request, "verdict", "limit", "after")
         found, place = await self._data.executions(
-            verdict=_choice(given, "verdict", VERDICTS), after=_place(given), limit=_limit(given)
+            verdict=_choice(given, "verdict", VERDICTS), after=place_of(given), limit=_limit(given)
         )
         return {"executions": found, "next": None if place is None else cursor(place)}
 
@@ -184,7 +184,12 @@ def _id(name: str, text: str) -> int:
     return int(text)
 
 
-def _place(given: dict[str, str]) -> Place | None:
+def place_of(given: dict[str, str]) -> Place | None:
+    """Where a list goes on.
+
+    Raises:
+        Problem: no answer said so.
+    """
     if "after" not in given:
         return None
     found = _PLACE.fullmatch(given["after"])

@@ -49,3 +49,8 @@ def when(micros: int | None) -> str:
         return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros):%Y-%m-%d %H:%M:%S} UTC"
     except OverflowError:
         return f"{micros} µs"
+
+
+def moment(text: str | None) -> str:
+    """An ISO 8601 time in UTC, to the second."""
+    return "—" if text is None else f"{text[:19].replace('T', ' ')} UTC"

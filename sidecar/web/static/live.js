@@ -33,7 +33,7 @@
       const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
       if (!answer.ok) { tell(`· not answered now (${answer.status})`); return; }
       change(new DOMParser().parseFromString(await answer.text(), "text/html"));
-      tell(poll ? "· refreshed every 5 s" : "· live");
+      tell(poll ? "· refreshed now and then" : "· live");
     } catch {
       tell("· the sidecar does not answer");
     }
@@ -45,10 +45,16 @@
 
   const events = new EventSource("/api/v1/events");
   events.onopen = () => tell("· live");
-  for (const name of ["message", "status", "finding", "verdict"]) events.addEventListener(name, soon);
+  const of = document.getElementById("main").dataset.execution;
+  for (const name of of ? ["finding", "verdict"] : ["status", "finding", "verdict"]) {
+    events.addEventListener(name, (event) => {
+      if (!of || JSON.parse(event.data).execution_id === of) soon();
+    });
+  }
+  events.addEventListener("dropped", soon);
   events.onerror = () => {
-    if (events.readyState === EventSource.CLOSED && poll === null) poll = setInterval(soon, 5000);
-    tell(poll ? "· refreshed every 5 s" : "· the stream broke off, trying again");
+    if (events.readyState === EventSource.CLOSED && poll === null) poll = setInterval(soon, of ? 30000 : 5000);
+    tell(poll ? "· refreshed now and then" : "· the stream broke off, trying again");
   };
   document.addEventListener("visibilitychange", soon);
 })();

@@ -67,6 +67,11 @@ def test_a_long_body_is_cut_around_the_difference_and_says_how_much_is_left_out(
     assert (len(body.other), body.cut_after) == (AFTER, 100_000 - AFTER)
 
 
+def test_a_body_that_does_not_differ_is_not_marked() -> None:
+    body = cut("a" * 1000, None)
+    assert (body.cut_before, len(body.same), body.other, body.cut_after) == (0, AFTER, "", 1000 - AFTER)
+
+
 def test_what_does_not_print_is_written_out() -> None:
     assert cut("\u202e\n", 0).other == "\\u202e\\u000a"
 
@@ -81,7 +86,16 @@ def test_a_body_that_was_too_long_to_keep_is_known_by_its_hash() -> None:
 
 def test_a_row_that_one_side_lacks_stands_beside_nothing() -> None:
     pairs = beside(kept(chain(1, 2), chain(1, 2, 3)), payload=False)
-    assert (pairs[2].log, pairs[2].differs, pairs[2].first) == (None, True, True)
+    assert (pairs[2].log, pairs[2].absent, pairs[2].differs, pairs[2].first) == (None, True, True, True)
+    assert differing(pairs[2]) == []
+
+
+def test_a_row_that_was_only_not_kept_is_no_difference() -> None:
+    told = kept(chain(1, 2, 3), chain(1, 2, 3))
+    told["store"]["shown"] = told["store"]["shown"][:2]  # type: ignore[index]
+    assert [pair.differs for pair in beside(told, payload=False)] == [False, False, False]
+    told["only_log"] = {"count": 1, "first": ["3"]}
+    assert [pair.first for pair in beside(told, payload=False)] == [False, False, True]
 
 
 def test_rows_without_an_order_are_matched_by_their_ids_twins_included() -> None:

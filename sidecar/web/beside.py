@@ -61,7 +61,8 @@ class Side:
 class Pair:
     """One place on both sides; None: that side keeps no row for it.
 
-    `absent`: it has none; else it has one that was not kept.  `first`: the first place where they differ.  `at`: the character from which the bodies differ.
+    `absent`: it has none; else it has one that was not kept.  `first`: the first place where they
+    differ.  `at`: the character from which the bodies differ.
     """
 
     position: int | None

@@ -114,19 +114,24 @@ class Data:
 
         Raises:
             Problem: neither side has ever seen it, or too many read the log at this moment.
+            SourceError: the log cannot be read, and the store has never seen it.
         """
         store = self.open.store
         not_read: list[str] = []
         log: ExecutionLog | None = None
+        failed: SourceError | None = None
         if with_log:
             try:
                 async with self._log_read():
                     (log,) = await self.open.log.read([execution_id])
             except SourceError as error:
                 not_read.append(f"the log was not read: {error}")
+                failed = error
         held = await store.snapshot(execution_id)
         noted = tuple(await findings_of(store, execution_id, FINDINGS_SHOWN))
         seen = held.partition is not None or held.rows or noted
+        if not seen and failed is not None:
+            raise failed  # whether it was ever seen cannot be told
         if not seen and (log is None or log.events == ()):
             raise never_seen(execution_id)
         drawn = await asyncio.to_thread(self._drawn, log, held, not_read)

@@ -21,7 +21,7 @@ REMEDIES: Final = {
     "never_seen": "Check the id; an execution that began a moment ago may not be there yet.",
     "not_found": "Check the id: an execution id is the number that NoETL shows.",
     "token_required": "Log in once with the token of NOETL_CHAIN_API_TOKEN.",
-    "wrong_token": "The token is the text of NOETL_CHAIN_API_TOKEN, or of the file of NOETL_CHAIN_API_TOKEN_FILE.",
+    "wrong_token": "The token is the one of NOETL_CHAIN_API_TOKEN or NOETL_CHAIN_API_TOKEN_FILE.",
     "unavailable": "Postgres or the store does not answer now; nothing is lost. Load the page again later.",
     "busy": "Others are asking at this moment; load the page again.",
     "rate_limited": "Wait a moment and try again.",

@@ -130,7 +130,7 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
         page = context.new_page()
         page.on("console", heard)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda sent: sent.url.startswith(url[:21]) or complaints.append(sent.url))
+        page.on("request", lambda sent: complaints.extend([sent.url] * (sent.url[:21] != url[:21])))
         page.goto(url)
         return page
 

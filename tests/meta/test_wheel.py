@@ -47,7 +47,11 @@ def test_the_server_starter_and_the_recordings_are_in_the_wheel(wheel: zipfile.P
 def test_the_templates_and_what_the_pages_load_are_in_the_wheel(wheel: zipfile.Path) -> None:
     web = ROOT / "sidecar" / "web"
     files = {path.relative_to(ROOT).as_posix() for path in web.rglob("*") if path.suffix in _SHOWN}
-    assert {"sidecar/web/templates/report.html", "sidecar/web/static/page.css"} <= files <= names(wheel)
+    assert (
+        {"sidecar/web/templates/overview.html", "sidecar/web/static/page.css", "sidecar/web/static/live.js"}
+        <= files
+        <= names(wheel)
+    )
 
 
 _SHOWN = {".html", ".css", ".js", ".svg"}

@@ -152,7 +152,7 @@ class Certified:
             return
         events = [row.event for row in rows]
         self._observe(partition.execution_id, rows[0].exec_seq, events, ended=partition.terminal)
-        if lane != LIVE and rows[0].exec_seq > 1:
+        if lane != LIVE:  # rows are appended behind a head, never to nothing
             self._watch(events, partition.head_epoch)
 
     def _observe(self, execution_id: int, first: int, events: Sequence[Event], *, ended: bool) -> None:

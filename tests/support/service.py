@@ -84,7 +84,7 @@ class Service:
         assert partition is not None
         return partition
 
-    async def polls(self, more: int, *, lane: str = "live") -> None:
+    async def polls(self, more: int, *, lane: str = "live", patience_s: float = PATIENCE_S) -> None:
         """Wait for so many stored batches with a cursor, each of a poll begun after this call."""
         seen: set[int] = set()
 
@@ -94,7 +94,7 @@ class Service:
             # The first is the one that stands, the second may have been under way.
             return len(seen) > more + 1
 
-        await self.until(holds)
+        await self.until(holds, patience_s=patience_s)
 
     async def ticks(self, more: int) -> None:
         """Wait for the end of so many ticks of the comparator, each begun after this call."""

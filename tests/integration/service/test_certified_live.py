@@ -73,7 +73,7 @@ async def played(
         asking = asyncio.create_task(asker.run())
         report = await play(pg.dsn, recording, speed=speed, connections=8)
         assert report.complete
-        await sidecar.polls(3)
+        await sidecar.polls(3, patience_s=180)
         asking.cancel()
         await asyncio.wait({asking})
         if not asking.cancelled():
@@ -122,7 +122,7 @@ async def test_no_recorded_log_shows_a_miss(pg: Database, tmp_path: Path, name: 
 @pytest.mark.torture
 @pytest.mark.timeout(1200)
 async def test_the_long_recorded_log_shows_no_miss(pg: Database, tmp_path: Path) -> None:
-    await played(pg, tmp_path / "chain.db", recording_of(LONG), speed=24, poll_ms=150, every_s=1.0)
+    await played(pg, tmp_path / "chain.db", recording_of(LONG), speed=14, poll_ms=150, every_s=1.0)
 
 
 async def test_a_row_withheld_from_the_real_live_lane_is_a_miss(

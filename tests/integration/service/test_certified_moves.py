@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import sidecar.certified
 from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS, TRACKED_MAX, Decision
 from sidecar.core.settle import Limits
 from sidecar.errors import StoreLocked
@@ -171,6 +172,45 @@ async def test_what_a_live_batch_reads_by_itself_is_not_watched(line: Line) -> N
     assert await here.stored(E) == [1, 2, 3, 4, 5]
     await here.deliver()
     assert here.certified.take().divergences == 0
+
+
+async def test_what_was_shown_before_a_bar_ended_is_not_watched(line: Line) -> None:
+    """The live lane brought it while the execution was barred; a restart forgets that it did."""
+    here = await line()
+    await cached(here, *steps(1, 2))
+    right = here.log[E][1]
+    await here.write(step(1, None, at="2023-11-14T22:13:21"))
+    await here.judge(E)
+    assert (await here.partition(E)).revoked_at is not None
+    await here.write(*steps(3, after=2))
+    await here.judge(E)
+    await here.restart()
+    here.commit(right)
+    await here.judge(E)
+    await here.judge(E)
+    assert (await here.partition(E)).revoked_at is None
+    assert await here.stored(E) == [1, 2, 3]
+    await here.deliver()
+    assert here.certified.take().divergences == 0
+
+
+async def test_what_the_live_lane_brings_itself_is_not_looked_into(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = await line()
+    asked: list[str] = []
+    whole = sidecar.certified.created_at
+
+    def noting(body: str) -> int | None:
+        asked.append(body)
+        return whole(body)
+
+    monkeypatch.setattr(sidecar.certified, "created_at", noting)
+    await here.write(*steps(1, 2))
+    await here.write(*steps(3, 4, after=2))
+    assert asked == []
+    await here.deliver(*here.commit(*steps(5, after=4)), lane="late")
+    assert len(asked) == 1
 
 
 # -- nothing is kept that should not be

@@ -86,9 +86,13 @@ _COLUMNS: Final = (
 _BARE: Final = _COLUMNS.format(evidence="NULL")
 _PAGE: Final = "finding_id < ?1 AND (?2 IS NULL OR verdict = ?2) ORDER BY finding_id DESC LIMIT ?3"
 FINDINGS: Final = f"SELECT {_BARE} FROM finding WHERE {_PAGE}"
+# The plus keeps SQLite to the small index of what is open: by the key it would have to read past
+# the evidence of every finding to see whether it is.
 OPEN_FINDINGS: Final = (
     f"SELECT {_BARE} FROM finding WHERE finding_id IN (SELECT finding_id FROM finding"
-    f" WHERE resolved_at IS NULL AND acknowledged_at IS NULL AND {_PAGE}) ORDER BY finding_id DESC"
+    " WHERE resolved_at IS NULL AND acknowledged_at IS NULL"
+    " AND +finding_id < ?1 AND (?2 IS NULL OR verdict = ?2) ORDER BY +finding_id DESC LIMIT ?3)"
+    " ORDER BY finding_id DESC"
 )
 OF_EXECUTION: Final = (
     f"SELECT {_BARE} FROM finding WHERE execution_id = ?1 ORDER BY found_at DESC, finding_id DESC LIMIT ?2"

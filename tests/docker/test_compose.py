@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -107,6 +108,10 @@ def test_a_cut_network_a_killed_server_and_a_killed_sidecar_lose_nothing(up: Pro
     run("docker", "start", postgres)
     until(lambda: up.healthy("postgres"), "Postgres is back")
     until(lambda: up.get("METRICS_PORT", "/readyz") is not None, "the sidecar is ready")
-    found = run("docker", "exec", sidecar, "noetl-chain", "verify", "--store", "/data/chain.db", "--json")
-    assert '"behind_events": 0' in found
+    verify = ["docker", "exec", sidecar, "noetl-chain", "verify", "--store", "/data/chain.db", "--json"]
+    done = subprocess.run(verify, capture_output=True, text=True, timeout=300)
+    found = json.loads(done.stdout)
+    assert found["behind_events"] == 0
+    assert {verdict: count for verdict, count in found["verdicts"].items() if count} == EXPECTED
+    assert done.returncode == 3, "what is refused is no agreement"
     nothing_was_accused(up)

@@ -111,7 +111,9 @@ def _too_early(facts: Facts, now: int) -> str | None:
     for at, state in facts.states:
         if facts.left and not state:
             continue  # a partition that was away for a moment; nobody has to have seen it
-        if verdict_of(state) != "refused_dangling_prev":
+        # Nobody has to have seen what a crash took along.
+        kept = [event for event in state if event.event_id not in facts.lost]
+        if "refused_dangling_prev" not in (verdict_of(state), verdict_of(kept)):
             since = None
         elif since is None:
             since = at

@@ -30,6 +30,7 @@ import tests.simulation.store
 from sidecar.core.authority import Partition
 from sidecar.core.horizon import Cursor, Facts, TailRow
 from sidecar.core.resolve import Explained
+from sidecar.source.partitions import Listing
 from tests.simulation.run import simulate
 from tests.simulation.script import script
 from tests.simulation.server import Server, Snapshot
@@ -104,6 +105,19 @@ def _tree_ignored() -> AbstractContextManager[object]:
     return patch.object(sidecar.source.tail, "left_behind", left_behind)
 
 
+@contextmanager
+def _attaching_ignored() -> Iterator[None]:
+    real = sidecar.source.sweep.list_parts
+
+    async def list_parts(*given: Any) -> Listing:
+        listing = await real(*given)
+        parts = (replace(part, lane=part.lane.rpartition(":")[0], tree="") for part in listing.parts)
+        return replace(listing, parts=tuple(parts))
+
+    with _tree_ignored(), _replaced((sidecar.source.sweep, "list_parts", list_parts)):
+        yield
+
+
 def _epoch_of_the_horizon_ignored() -> AbstractContextManager[object]:
     def keeps(cursor: Cursor | None, facts: Facts, scope: str) -> bool:
         return cursor is not None and cursor.horizon is not None and cursor.scope == scope
@@ -154,6 +168,7 @@ MUTANTS: Mapping[str, tuple[str, Broken]] = {
     "absent rows resolved by length": ("3.4 step 3", _resolved_by_length),
     "H passes running transactions": ("1.8", _running_forgotten),
     "H survives a change of the tree": ("1.8", _tree_ignored),
+    "H and the sweep's keys survive a change of the tree": ("1.8", _attaching_ignored),
     "H survives a change of the epoch": ("1.8", _epoch_of_the_horizon_ignored),
     "served while rows are held": ("2.12 step 2", _held_rows_ignored),
     "verdicts do not revoke": ("2.9", _never_revoked),
@@ -168,6 +183,7 @@ NEEDS: Mapping[str, frozenset[str]] = {
     "extends without the epoch": frozenset({"crash"}),
     "H survives a change of the epoch": frozenset({"crash"}),
     "H survives a change of the tree": frozenset({"detach"}),
+    "H and the sweep's keys survive a change of the tree": frozenset({"detach"}),
     "a start forgets the pool": frozenset({"kill"}),
     "a read older than a revocation writes": frozenset({"slow_read"}),
 }

@@ -108,6 +108,7 @@ class Run:
         self.seen: dict[int, str | None] = {}
         self.alarmed: set[int] = set()
         self.line: asyncio.Task[None] | None = None
+        self.followed: tuple[FollowedLane, ...] = ()
         self.store: SimulatedStore | None = None
         self.starting: asyncio.Task[None] | None = None
 
@@ -132,8 +133,9 @@ class Run:
         comparator = Comparator(
             store, self.reader(store), feed, self.windows, projecting=True, certified=certified
         )
+        self.followed = self.lanes(store)
         line = Line(
-            self.lanes(store),
+            self.followed,
             feed,
             comparator,
             _nothing,
@@ -243,13 +245,21 @@ class Run:
     async def quiet(self) -> None:
         """Wait until every lane has been everywhere and nothing is due."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began, calm = loop.time(), microseconds()
         await asyncio.sleep(6.0)
-        while self.waiting():
+        while self.waiting() or self.behind(calm):
             await asyncio.sleep(0.5)
             self.check_alive()
             if loop.time() - began > PATIENCE_S:
-                raise Wrong(f"still due after {PATIENCE_S} s: {self.waiting()}")
+                raise Wrong(f"still due after {PATIENCE_S} s: {self.waiting() or self.behind(calm)}")
+
+    def behind(self, calm: int) -> list[str]:
+        """Lanes that have not been everywhere since; one that failed for a while rests for a while."""
+        return [
+            lane.name
+            for lane in self.followed
+            if not lane.state.caught_up or (lane.state.polled_at or 0) <= calm
+        ]
 
     def waiting(self) -> list[int]:
         """Executions with an open question; what a cut log leaves open stays so."""

@@ -354,6 +354,10 @@ class _Writer:
             self.steps.append(Step(1 + chance.random() * 7, Tree(chance.randrange(PARTITIONS), "drop")))
         if "detach" in self.faults:
             at, part = 7.5 + chance.random() * 3, chance.randrange(PARTITIONS)
+            begun = [life for life in lives if life.execution_id < PARTITIONS * PARTITION_WIDTH]
+            if begun and chance.random() < 0.5:  # between a commit and the poll that would show it
+                life = chance.choice(begun)
+                at, part = chance.choice(life.times) + chance.random(), life.execution_id // PARTITION_WIDTH
             self.steps.append(Step(at, Tree(part, "detach")))
             self.steps.append(Step(at + chance.choice((0.001, 0.1, 1.5)), Tree(part, "attach")))
         if "crash" in self.faults:

@@ -314,7 +314,7 @@ class Run:
             self.wrong(f"execution {e} is served and has never been in the log")
         elif not answer.events:
             self.wrong(f"execution {e} is served as empty")
-        elif (why := facts.why_not_served(answer.events)) is not None:
+        elif (why := facts.why_not_served(answer.events, shelf.partitions[e].verdict)) is not None:
             chain = [name(event.event_id) for event in answer.events]
             self.wrong(f"execution {e} is served as {chain}, and {why}")
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from datetime import UTC, datetime
 
 import msgspec
@@ -100,20 +101,27 @@ class Facts:
             number = self.versions[event.event_id].index(event)
             self.delivered[event.event_id] = max(number, self.delivered.get(event.event_id, 0))
 
-    def why_not_served(self, chain: tuple[Event, ...]) -> str | None:
+    def why_not_served(self, chain: tuple[Event, ...], verdict: str | None) -> str | None:
         """What is wrong with serving these events; None: nothing, as far as anybody could know.
 
         A DELETE, a partition that leaves and a row in the store are seen by no lane, and what an
-        older log read stored may be served until then: there each link is looked at alone.
+        older log read stored may be served until then: there each link is looked at alone.  So it is
+        where a crash took a row from within the chain and the head stayed (spec 2.12 step 4 asks for
+        the head only), but nothing may stand on a lost row that was not visible beside it.  A pruned
+        copy stays readable as it is (spec 3.4).
         """
         ours = [event for event in chain if event.event_id not in self.foreign]
         for event in ours:
             known = self.versions.get(event.event_id, [])
             if event not in known:
                 return f"{event.event_id} was never like that"
-            if known.index(event) < self.delivered.get(event.event_id, 0):
+            if verdict != "log_pruned" and known.index(event) < self.delivered.get(event.event_id, 0):
                 return f"a newer version of {event.event_id} was delivered"
-        if self.foreign or self.deleted or self.left:
+        ids = [event.event_id for event in chain]
+        for one, two in pairwise(ids):
+            if one in self.lost and not any({one, two} <= _ids(state) for _, state in self.states):
+                return f"{two} stands on a row that was lost before"
+        if self.foreign or self.deleted or self.left or self.lost.intersection(ids[:-1]):
             prevs = [None, *(event.event_id for event in chain)]
             linked = all(event.prev_event_id == prev for event, prev in zip(chain, prevs, strict=False))
             return None if linked else "its links do not hold"
@@ -123,6 +131,10 @@ class Facts:
     def ever(self) -> bool:
         """Whether any row of it was ever visible."""
         return len(self.states) > 1
+
+
+def _ids(state: State) -> set[int]:
+    return {event.event_id for event in state}
 
 
 class World:

@@ -31,6 +31,7 @@ from sidecar.core.authority import Partition
 from sidecar.core.horizon import Cursor, Facts, TailRow
 from sidecar.core.resolve import Explained
 from sidecar.source.partitions import Listing
+from sidecar.source.partitions import list_parts as list_parts_of
 from tests.simulation.run import simulate
 from tests.simulation.script import script
 from tests.simulation.server import Server, Snapshot
@@ -107,7 +108,7 @@ def _tree_ignored() -> AbstractContextManager[object]:
 
 @contextmanager
 def _attaching_ignored() -> Iterator[None]:
-    real = sidecar.source.sweep.list_parts
+    real = list_parts_of
 
     async def list_parts(*given: Any) -> Listing:
         listing = await real(*given)

@@ -33,7 +33,7 @@ from sidecar.core.settle import Limits
 from sidecar.errors import StoreError
 from sidecar.feed.feed import Feed
 from sidecar.feed.report import FeedReport
-from sidecar.line import FollowedLane, Instruments, Line
+from sidecar.line import Instruments, Line
 from sidecar.source.log import PostgresLog
 from sidecar.source.options import Shard
 from sidecar.source.poll import Poller
@@ -108,7 +108,7 @@ class Run:
         self.seen: dict[int, str | None] = {}
         self.alarmed: set[int] = set()
         self.line: asyncio.Task[None] | None = None
-        self.followed: tuple[FollowedLane, ...] = ()
+        self.followed: tuple[WindowLane | SweepLane, ...] = ()
         self.store: SimulatedStore | None = None
         self.starting: asyncio.Task[None] | None = None
 
@@ -166,7 +166,7 @@ class Run:
     def reader(self, store: SimulatedStore) -> PostgresLog:
         return PostgresLog(self.session(), TABLE, store.clock, read_limit=READ_LIMIT)
 
-    def lanes(self, store: SimulatedStore) -> tuple[FollowedLane, ...]:
+    def lanes(self, store: SimulatedStore) -> tuple[WindowLane | SweepLane, ...]:
         session = self.session()
         sweep = SweepLane(
             session,

@@ -9,8 +9,8 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import msgspec
 

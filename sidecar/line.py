@@ -309,8 +309,7 @@ class Line:
             if before is not None:
                 self._metrics.revalidation_window(MAX_CONSECUTIVE_SKIPS * (began - before))
             before = began
-            report = await self._comparator.tick()
-            self._judged(report)
+            await self._comparator.tick(self._judged)
             self._metrics.tick(time.monotonic() - began, at=time.time())
             self._well("comparator")
             self._ticked()

@@ -10,7 +10,7 @@ is taken apart, and what fails alone is judged as failed.  A store that fails as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from sidecar.certified import Certified
@@ -73,10 +73,14 @@ class Comparator:
         self._controls = controls
         self.control_totals = ControlTotals()
 
-    async def tick(self) -> TickReport:
+    async def tick(self, tell: Callable[[TickReport], None] = lambda _: None) -> TickReport:
         """Judge everything that is due now, each execution at most once.
 
         Nothing is judged when a control failed: the report says which.
+
+        Args:
+            tell: Called with the controls, then with every batch: a divergence is counted once, so
+                what stands is told also when the rest of its tick fails.
 
         Raises:
             StoreError: what was judged before it stands; the rest stays due.
@@ -85,6 +89,7 @@ class Comparator:
         if self._controls is not None:
             report.controls = await self._controls.run()
             self.control_totals = report.controls.added_to(self.control_totals)
+            tell(TickReport(controls=report.controls))
             if report.controls.unexpected:
                 return report
         began = self._store.clock.now()
@@ -102,7 +107,12 @@ class Comparator:
                 continue
             batch = await self._bounded(fresh)
             done.update(batch)
-            await self.judge(batch, report)
+            part = TickReport()
+            try:
+                await self.judge(batch, part)
+            finally:
+                report.join(part)
+                tell(part)
         return report
 
     async def judge(self, executions: Sequence[int], report: TickReport) -> None:

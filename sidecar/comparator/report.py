@@ -77,7 +77,12 @@ class TickReport:
     reads: list[float] = field(default_factory=list)
     controls: ControlReport | None = None
 
-    def add(self, held: Held) -> None:
+    def join(self, part: TickReport) -> None:
+        """Take over what a part of the same tick came to."""
+        self.add(part)
+        self.reads += part.reads
+
+    def add(self, held: Held | TickReport) -> None:
         self.judged += held.judged
         self.outcomes += held.outcomes
         self.authority += held.authority

@@ -1,0 +1,71 @@
+"""What stands is told, also when the tick that reached it did not come to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import structlog
+
+from sidecar.core.event import Event
+from sidecar.errors import StoreFull
+from sidecar.line import Instruments, Line
+from sidecar.telemetry.health import Health
+from sidecar.telemetry.metrics import Metrics
+from tests.contract.events import chain
+from tests.support.changing import replace
+from tests.support.scripted import Scripted
+
+E = 7300
+
+
+def _changed(event: Event) -> Event:
+    return replace(event, body=f'{{"event_id":{event.event_id},"changed":true}}')
+
+
+async def _nothing() -> None:
+    return
+
+
+async def test_a_divergence_is_counted_though_its_tick_failed_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is counted once until a match clears it: what is not told at once is never told."""
+    monkeypatch.setattr("sidecar.comparator.loop.EXECUTIONS_MAX", 1)
+    here = await Scripted.open(tmp_path)
+    metrics = Metrics()
+    line = Line(
+        (),
+        here.feed,
+        here.comparator,
+        _nothing,
+        Instruments(metrics, Health(), structlog.get_logger()),
+        tick_s=1,
+    )
+    line.first_poll.set()
+
+    def counted() -> float | None:
+        labels = {"kind": "payload"}
+        return metrics.registry.get_sample_value("noetl_chain_shadow_divergence_total", labels)
+
+    async def full() -> None:
+        raise StoreFull("the disk is full")
+
+    async def then_full() -> None:
+        here.after_read = full
+
+    try:
+        chains = [chain(1, 2, 3, execution_id=e) for e in (E, E + 1)]
+        await here.write(*chains[0], *chains[1])
+        await here.tick()
+        await here.write(*(_changed(rows[1]) for rows in chains))
+        assert counted() == 0
+        here.after_read = then_full
+        with pytest.raises(StoreFull):
+            await line._judge()
+        assert counted() == 1
+        here.after_read = None
+        await here.comparator.tick(line._judged)
+        assert counted() == 2, "and the other one by the next tick"
+    finally:
+        await here.store.close()

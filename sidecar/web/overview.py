@@ -129,7 +129,9 @@ def _headline(told: Mapping[str, Any], found: int) -> Headline:
         )
     if found:
         return Headline(
-            "bad", f"{found:,} open {'finding' if found == 1 else 'findings'}.", "Look at the newest first."
+            "bad",
+            f"{found:,} open {'finding' if found == 1 else 'findings'}.",
+            "They stand first in the list of findings.",
         )
     if "control failed" in not_ready:
         more = "The comparator does not find what it should; it gives no verdicts until it does."

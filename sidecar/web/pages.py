@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sidecar.core.acceptance import OPEN
 from sidecar.core.event import is_id
 from sidecar.documents import Document
 from sidecar.store.listing import VERDICTS, Place
@@ -56,7 +57,9 @@ class Shown(Protocol):
 
     async def execution(self, execution_id: int, *, with_log: bool) -> Execution: ...
 
-    async def findings(self, *, limit: int) -> tuple[list[Document], int | None]: ...
+    async def findings(
+        self, *, verdict: str | None = None, only_open: bool = False, limit: int
+    ) -> tuple[list[Document], int | None]: ...
 
     async def finding(self, finding_id: int, *, bodies: bool) -> Document: ...
 
@@ -105,10 +108,20 @@ class Pages:
         return {"tokened": self._tokened, "authorised": self._tokened and authorised(request)}
 
     async def _overview(self, request: Request) -> Response:
-        recent = (await self._shown.findings(limit=RECENT))[0] if self._opened() else []
+        recent = await self._recent() if self._opened() else []
         return page(
             "overview.html", seen=overview.seen(self._status()), recent=recent, **self._common(request)
         )
+
+    async def _recent(self) -> list[Document]:
+        """What stands against acceptance first, then the newest: many refusals hide no divergence."""
+        found: dict[str, Document] = {}
+        for verdict in OPEN:
+            alarms, _ = await self._shown.findings(verdict=verdict, only_open=True, limit=RECENT)
+            found |= {each["finding_id"]: each for each in alarms}
+        for each in (await self._shown.findings(limit=RECENT))[0]:
+            found.setdefault(each["finding_id"], each)
+        return list(found.values())[:RECENT]
 
     async def _executions(self, request: Request) -> Response:
         """The list, and the way from the search box to one execution."""

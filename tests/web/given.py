@@ -255,8 +255,13 @@ class Given:
             raise never_seen(execution_id)
         return self.shown[execution_id]
 
-    async def findings(self, *, limit: int) -> tuple[list[Document], int | None]:
-        return [documents.finding(each) for each in self._kept()][:limit], None
+    async def findings(
+        self, *, verdict: str | None = None, only_open: bool = False, limit: int
+    ) -> tuple[list[Document], int | None]:
+        newest = sorted(self._kept(), key=lambda each: each.finding_id, reverse=True)
+        chosen = [each for each in newest if verdict in (None, each.verdict)]
+        found = [each for each in chosen if each.is_open or not only_open]
+        return [documents.finding(each) for each in found[:limit]], None
 
     async def finding(self, finding_id: int, *, bodies: bool) -> Document:
         found = next(each for each in self._kept() if each.finding_id == finding_id)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from sidecar.core.verdict import Judgement, Verdict
 from sidecar.errors import SourceUnavailable
 from sidecar.settings import Bind
 from sidecar.web.data import Execution
@@ -27,12 +28,16 @@ from tests.web.given import (
     WRONG,
     E,
     Given,
+    divergent,
+    refused,
     told,
+    with_finding,
 )
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 BEARER = {**HTML, "authorization": f"Bearer {TOKEN}"}
 ALL = STATES["divergent"]
+REFUSAL = Judgement(E, Verdict.REFUSED_MULTIPLE_ROOTS, log_rows=10)
 
 
 class Elements(HTMLParser):
@@ -154,6 +159,14 @@ def test_the_overview_shows_windows_verdicts_lanes_acceptance_gates_store_and_fi
     ):
         assert said in text, said
     assert f'href="/executions/{WRONG}#finding-41"' in opened(ALL, "/")
+
+
+def test_many_refusals_hide_no_open_divergence() -> None:
+    many = {E + 100 + n: with_finding(refused(E + 100 + n), REFUSAL, 100 + n) for n in range(20)}
+    given = Given(STATES["divergent"].status, {WRONG: divergent(WRONG), **many})
+    listed = re.findall(r'class="id" href="/executions/(\d+)#', opened(given, "/"))
+    assert listed[0] == str(WRONG)
+    assert len(listed) == 12
 
 
 def test_refusals_leave_coverage_below_its_floor_and_are_named() -> None:

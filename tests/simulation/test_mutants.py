@@ -8,8 +8,8 @@ from tests.simulation.mutants import first_seed
 
 WITHIN = 60
 SHOWN = {
-    "due cleared by an older read": "not served",
-    "served while rows are held": "which its log never was",
+    "no label at once": "no label",
+    "served while rows are held": "is served as",
     "absent rows resolved by length": "expected",
 }
 """Mutant -> words of what shows it."""

@@ -14,8 +14,8 @@ import httpx2
 import jsonschema_rs
 import msgspec
 
+from sidecar.board import Board
 from sidecar.settings import Bind
-from sidecar.web.api import application
 from sidecar.web.listener import Listener
 from tests.support.service import Service
 
@@ -39,6 +39,14 @@ def operations() -> dict[tuple[str, str], dict[str, Any]]:
         for path, item in contract()["paths"].items()
         for method, operation in item.items()
     }
+
+
+def served(board: Board) -> set[tuple[str, str]]:
+    """Method and path of everything that is answered, whoever made it a route; HEAD left out."""
+    app: Any = board.served(Bind("127.0.0.1", 9110), TOKEN)
+    while not hasattr(app, "routes"):  # what stands before the routes
+        app = app._app
+    return {(method, route.path) for route in app.routes for method in route.methods - {"HEAD"}}
 
 
 def resolved(found: dict[str, Any]) -> dict[str, Any]:
@@ -83,8 +91,7 @@ def check(method: str, path: str, answer: httpx2.Response) -> tuple[str, str, in
 async def shown(sidecar: Service, token: str | None = TOKEN) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the API of `sidecar`, served on loopback by the program's own listener."""
     place = Bind("127.0.0.1", 0)
-    app = application(sidecar.board.endpoints(), place, token)
-    listener = Listener(app, place, ending=sidecar.board.hub.close)
+    listener = Listener(sidecar.board.served(place, token), place, ending=sidecar.board.hub.close)
     stop = asyncio.Event()
     task = asyncio.create_task(listener.run(stop))
     try:
@@ -99,8 +106,7 @@ async def shown(sidecar: Service, token: str | None = TOKEN) -> AsyncIterator[ht
 @asynccontextmanager
 async def direct(sidecar: Service, token: str | None = TOKEN) -> AsyncIterator[httpx2.AsyncClient]:
     """The same without a socket: for many questions; not for an answer without an end."""
-    app = application(sidecar.board.endpoints(), Bind("127.0.0.1", 9110), token)
-    transport = httpx2.ASGITransport(app=app)
+    transport = httpx2.ASGITransport(app=sidecar.board.served(Bind("127.0.0.1", 9110), token))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:9110") as client:
         yield client
 

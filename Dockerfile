@@ -13,6 +13,7 @@ COPY constraints.txt wheel[s]/* /wheels/
 COPY pyproject.toml README.md constraints.txt ./
 COPY sidecar sidecar
 COPY migrations migrations
+COPY docs/openapi.yaml docs/openapi.yaml
 RUN python3 -m venv /opt/noetl-chain \
  && /opt/noetl-chain/bin/pip install --no-cache-dir --disable-pip-version-check \
       --find-links /wheels --constraint constraints.txt . \

@@ -146,6 +146,8 @@ def project(folder: Path, name: str, **environment: str) -> Iterator[Project]:
         "README.md",
     ):
         shutil.copy(ROOT / part, tree / part)
+    (tree / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "openapi.yaml", tree / "docs")
     run(
         sys.executable,
         *("-m", "pip", "download", "--quiet", "--dest", str(tree / "wheels")),

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -26,11 +27,17 @@ _FOREIGN: Final = (PREFIX, "NOETL_SCHEMA", "POSTGRES_", "PG")
 
 
 class Sidecar:
-    """A running sidecar.  `metrics` is host and port of its listener; `log` its stderr."""
+    """A running sidecar.
 
-    def __init__(self, process: asyncio.subprocess.Process, metrics: tuple[str, int], log: Path) -> None:
+    `metrics` is host and port of one listener, `pages` the address of the other; `log` its stderr.
+    """
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, metrics: tuple[str, int], pages: str, log: Path
+    ) -> None:
         self._process = process
         self.metrics = metrics
+        self.pages = pages
         self.log = log
 
     @classmethod
@@ -40,8 +47,8 @@ class Sidecar:
         Must be called in the main thread: the kernel ends the child with the thread that
         started it.
         """
-        port = free_port()
-        places = {f"{PREFIX}METRICS_BIND": f"127.0.0.1:{port}", f"{PREFIX}API_BIND": "127.0.0.1:0"}
+        port, api = free_ports(2)
+        places = {f"{PREFIX}METRICS_BIND": f"127.0.0.1:{port}", f"{PREFIX}API_BIND": f"127.0.0.1:{api}"}
         ours = {PREFIX + name: value for name, value in settings.items()}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
         log = folder / "sidecar.log"
@@ -61,7 +68,7 @@ class Sidecar:
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is the demo's; it ends the sidecar in order
             )
-        return cls(process, ("127.0.0.1", port), log)
+        return cls(process, ("127.0.0.1", port), f"http://127.0.0.1:{api}/", log)
 
     def published(self) -> list[tuple[int, str]]:
         """Execution and verdict of every verdict that it wrote to its log so far (not `match`)."""
@@ -95,12 +102,13 @@ class Sidecar:
         return process.returncode if process.returncode is not None else -signal.SIGKILL
 
 
-def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Ports on 127.0.0.1 that nobody listens on now."""
+    with ExitStack() as probes:
+        held = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in held:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in held]
 
 
 def _parsed(line: str) -> dict[str, Any]:

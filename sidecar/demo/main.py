@@ -164,7 +164,7 @@ class _Demo:
 
     async def _play_and_judge(self, sidecar: Sidecar) -> Outcome:
         host, port = sidecar.metrics
-        self._scene = replace(self._scene, metrics=f"http://{host}:{port}/metrics")
+        self._scene = replace(self._scene, metrics=f"http://{host}:{port}/metrics", pages=sidecar.pages)
         observer = Observer(self._store, sidecar.metrics, self._writes)
         with Ledger(self._folder / "ledger.jsonl") as ledger:
             async with asyncio.TaskGroup() as group:
@@ -273,7 +273,8 @@ class _Demo:
 
     async def _stay(self, sidecar: Sidecar) -> None:
         self._screen.note(
-            f"still up until Ctrl-C: {self._scene.metrics}\n"
+            f"still up until Ctrl-C: {self._scene.pages}\n"
+            f"  metrics {self._scene.metrics}\n"
             f"  store   {self._store}\n  ledger  {self._folder / 'ledger.jsonl'}\n"
             f"  log     {self._server.dsn(user=READER)}"
         )

@@ -56,6 +56,7 @@ class Scene:
     written: int = 0
     entries: Mapping[int, Entry] = field(default_factory=dict)
     look: Look = field(default_factory=Look)
+    pages: str = ""
 
     @property
     def verdicts(self) -> Counter[str]:

@@ -55,7 +55,7 @@ class _Lines:
 
     def show(self, scene: Scene) -> None:
         if not self._phase:
-            self._say(f"{scene.speed:g}x, {scene.windows}, metrics {scene.metrics}")
+            self._say(f"{scene.speed:g}x, {scene.windows}, pages {scene.pages}, metrics {scene.metrics}")
         now = time.monotonic()
         if scene.phase != self._phase or now - self._said_at >= LINE_S:
             self._phase, self._said_at = scene.phase, now

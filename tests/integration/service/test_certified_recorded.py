@@ -80,8 +80,8 @@ async def test_a_state_of_a_recorded_log_is_the_fold_at_every_step(
                 todo.append(here.deliver(*new, lane="late"))
             if chance.random() < 0.2:
                 todo.append(here.judge(chance.choice(known)))
-            for asking in (known[-1], known[-1], chance.choice(known)):
-                todo.append(here.store.transact(partial(checked, here, asking)))
+            asked = (known[-1], known[-1], chance.choice(known))
+            todo += [here.store.transact(partial(checked, here, execution)) for execution in asked]
             chance.shuffle(todo)
             for answer in await asyncio.gather(*todo):
                 if isinstance(answer, Answer):

@@ -80,17 +80,21 @@ async def test_a_state_of_a_recorded_log_is_the_fold_at_every_step(
                 todo.append(here.deliver(*new, lane="late"))
             if chance.random() < 0.2:
                 todo.append(here.judge(chance.choice(known)))
-            asked = (known[-1], known[-1], chance.choice(known))
+            asked = (known[-1], chance.choice(known))
             todo += [here.store.transact(partial(checked, here, execution)) for execution in asked]
             chance.shuffle(todo)
             for answer in await asyncio.gather(*todo):
                 if isinstance(answer, Answer):
                     decided[answer.decision] += 1
+            for execution in (*asked, *asked):
+                answer = await here.store.transact(partial(checked, here, execution))
+                decided[answer.decision] += 1
             if chance.random() < 0.1:
                 await here.deliver()
             if chance.random() < 0.02:
                 await here.restart()
-        assert decided[Decision.SKIPPED] > 0
+        # In the others the first rows alone may be held back or refused from the start to the end.
+        assert name != CLEAN or decided[Decision.SKIPPED] > 0
         assert here.certified._certificates.divergences == 0
     finally:
         await here.store.close()

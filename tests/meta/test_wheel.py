@@ -57,6 +57,11 @@ def test_the_templates_and_what_the_pages_load_are_in_the_wheel(wheel: zipfile.P
 _SHOWN = {".html", ".css", ".js", ".svg"}
 
 
+def test_the_contract_of_the_api_is_in_the_wheel(wheel: zipfile.Path) -> None:
+    text = (wheel / "sidecar" / "web" / "openapi.yaml").read_text("utf-8")
+    assert text == (ROOT / "docs" / "openapi.yaml").read_text("utf-8")
+
+
 def test_an_installed_wheel_finds_its_files(wheel: zipfile.Path, tmp_path: Path) -> None:
     # Not wheel.root itself: before 3.11.4 it extracts folders that are only implied.
     with zipfile.ZipFile(str(wheel.root.filename)) as archive:

@@ -100,11 +100,29 @@ def application(endpoints: Sequence[Endpoint], place: Bind, token: str | None) -
         Endpoint("/logout", login.leave, methods=("POST",), public=True),
     )
     app = Starlette(
-        routes=[Route(each.path, _handler(each, keys), methods=list(each.methods)) for each in table],
+        routes=_routes(table, keys),
         exception_handlers={HTTPException: _http, Problem: _problem, SidecarError: _failed, 500: _broken},
     )
     app.router.redirect_slashes = False
     return _Gate(app, place, keys, frozenset(each.path for each in table if each.public))
+
+
+def _routes(table: Sequence[Endpoint], keys: Keys) -> list[Route]:
+    """One route a path, so that a refused method is told all the others."""
+    paths: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {}
+    for each in table:
+        handler = _handler(each, keys)
+        paths.setdefault(each.path, {}).update(dict.fromkeys(each.methods, handler))
+    return [Route(path, _by_method(handlers), methods=list(handlers)) for path, handlers in paths.items()]
+
+
+def _by_method(
+    handlers: Mapping[str, Callable[[Request], Awaitable[Response]]],
+) -> Callable[[Request], Awaitable[Response]]:
+    async def handle(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handle
 
 
 def _handler(endpoint: Endpoint, keys: Keys) -> Callable[[Request], Awaitable[Response]]:

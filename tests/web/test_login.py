@@ -127,6 +127,14 @@ def test_a_page_elsewhere_cannot_act_on_loopback_without_any_token_either() -> N
     assert browser.post("/api/v1/act").status_code == 200  # a program, not a page
 
 
+def test_a_path_with_two_endpoints_tells_all_its_methods() -> None:
+    table = (*ENDPOINTS, Endpoint("/login", said, public=True))
+    browser = TestClient(application(table, LOOPBACK, TOKEN), base_url=HERE)
+    answer = browser.request("OPTIONS", "/login", headers={"origin": HERE})
+    assert (answer.status_code, set(answer.headers["allow"].split(", "))) == (405, {"GET", "HEAD", "POST"})
+    assert (browser.get("/login").json(), browser.head("/login").status_code) == ({"said": True}, 200)
+
+
 def test_the_port_that_a_scheme_has_anyway_may_be_left_out() -> None:
     outside = TestClient(application(ENDPOINTS, ELSEWHERE, TOKEN), base_url="http://chain.example")
     token = {"authorization": f"Bearer {TOKEN}"}

@@ -38,7 +38,7 @@ from tests.web.planted import FOREIGN, HELD, MARK, MARKS, MATCHED, NEVER, REFUSE
 
 ONE = "/api/v1/executions/{execution_id}"
 FINDING = "/api/v1/divergences/{finding_id}"
-PAGES = ("/", "/executions", "/executions/{execution_id}", "/login")
+PAGES = ("/", "/executions", "/executions/{execution_id}")
 BAD_IDS = ("x", "1.0", str(2**63), "%D9%A3", "1" * 20, "--1")
 
 

@@ -138,8 +138,9 @@ class Data:
         return Execution(held, log, drawn, noted, tuple(not_read))
 
     def _drawn(self, log: ExecutionLog | None, held: Snapshot, not_read: list[str]) -> Picture | None:
-        if len(held.rows) > DRAWN_MAX:
-            not_read.append(f"not drawn: {len(held.rows)} events are more than a picture has")
+        most = max(len(held.rows), len((log.events if log is not None else None) or ()))
+        if most > DRAWN_MAX:
+            not_read.append(f"not drawn: {most} events are more than a picture has")
             return None
         return picture(None if log is None else log.events, held.rows)
 

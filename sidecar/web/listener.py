@@ -79,6 +79,8 @@ class Listener:
                 access_log=False,
                 lifespan="off",
                 log_config=None,
+                # Who asks is who is connected: a client that names another one is not believed.
+                proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=1,
                 ws="none",

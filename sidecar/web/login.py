@@ -42,7 +42,8 @@ class Login:
         if not self._keys.fits(form["token"]):
             raise Problem(401, Refusal.WRONG_TOKEN, "the token is not the configured one")
         answer = RedirectResponse(_inside(form.get("next", HOME)), 303)
-        self._keys.open(answer, secure=request.url.scheme == "https")
+        # TLS ends in front of us; the browser says under which scheme it sees this page.
+        self._keys.open(answer, secure=request.headers.get("origin", "").startswith("https://"))
         return answer
 
     async def leave(self, request: Request) -> Response:

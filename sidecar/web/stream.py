@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from sidecar.web.problem import Problem, Refusal
 
@@ -48,6 +49,20 @@ class _Queue:
         self._dropped = 0
         self.moved.clear()
         return found
+
+
+class _Streaming(StreamingResponse):
+    """Calls `left` when it is over, begun or not."""
+
+    def __init__(self, content: AsyncIterator[bytes], left: Callable[[], None]) -> None:
+        super().__init__(content, media_type=MEDIA_TYPE)
+        self._left = left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()
 
 
 class Hub:
@@ -86,12 +101,12 @@ class Hub:
             raise Problem(429, Refusal.BUSY, f"at most {LISTENERS_MAX} listen at a time", headers=again)
         if request.method == "HEAD":
             return Response(media_type=MEDIA_TYPE)
-        return StreamingResponse(self._stream(), media_type=MEDIA_TYPE)
-
-    async def _stream(self) -> AsyncIterator[bytes]:
-        # Registered here: a stream that is never begun leaves nothing behind.
+        # Counted at once, not when the stream begins: many may ask at the same moment.
         queue = _Queue()
         self._queues.add(queue)
+        return _Streaming(self._stream(queue), lambda: self._queues.discard(queue))
+
+    async def _stream(self, queue: _Queue) -> AsyncIterator[bytes]:
         try:
             yield b"retry: %d\n\n" % RETRY_MS
             while not self._closed:

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
 
 from sidecar.web.problem import Problem
 from sidecar.web.stream import LISTENERS_MAX, QUEUE_MAX, Hub
@@ -102,6 +103,25 @@ async def test_listeners_are_bounded_and_one_that_leaves_makes_room() -> None:
     hub.close()
     for stream in streams[1:]:
         assert [text async for text in stream] == []
+
+
+async def test_many_that_ask_at_the_same_moment_are_bounded_too() -> None:
+    hub = Hub()
+    answers = [await hub.answer(request()) for _ in range(LISTENERS_MAX)]
+    with pytest.raises(Problem):
+        await hub.answer(request())
+
+    async def gone(message: Message) -> None:
+        raise OSError
+
+    async def silent() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    for answer in answers:  # a stream that is never begun leaves nothing behind
+        with pytest.raises(ClientDisconnect):
+            await answer({"type": "http", "asgi": {"spec_version": "2.4"}}, silent, gone)
+    assert hub.listeners == 0
 
 
 async def test_a_stream_ends_with_the_process_and_does_not_hold_it_up(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import httpx2
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +15,7 @@ from sidecar.settings import Bind
 from sidecar.web.api import Endpoint, application
 from sidecar.web.keys import COOKIE, SESSION_S, SESSIONS_MAX, Keys
 from sidecar.web.limits import CLIENTS_MAX, Rate
+from sidecar.web.listener import Listener
 from sidecar.web.problem import Problem
 
 TOKEN = "a token that nobody guesses"
@@ -87,6 +90,31 @@ def test_tries_are_few_right_ones_too() -> None:
     refused = log_in(browser)
     assert refused.status_code == 429
     assert 1 <= int(refused.headers["retry-after"]) <= 12
+
+
+async def test_no_header_of_a_client_names_another_client() -> None:
+    """Or each try would come from an address of its own, and no number of them would be too many."""
+    listener = Listener(application(ENDPOINTS, LOOPBACK, TOKEN), Bind("127.0.0.1", 0))
+    stop = asyncio.Event()
+    task = asyncio.create_task(listener.run(stop))
+    here = f"http://127.0.0.1:{listener.port}"
+    codes = []
+    async with httpx2.AsyncClient(base_url=here) as client:
+        for n in range(6):
+            claimed = {"origin": here, "x-forwarded-for": f"192.0.2.{n}", "x-forwarded-proto": "https"}
+            codes.append((await client.post("/login", data={"token": "wrong"}, headers=claimed)).status_code)
+    stop.set()
+    await asyncio.wait_for(task, 5)
+    assert codes == [401] * 5 + [429]
+
+
+def test_behind_tls_the_cookie_is_for_tls_alone() -> None:
+    behind = TestClient(
+        application(ENDPOINTS, ELSEWHERE, TOKEN), base_url="http://chain.example", follow_redirects=False
+    )
+    entered = behind.post("/login", data={"token": TOKEN}, headers={"origin": "https://chain.example"})
+    assert "Secure" in entered.headers["set-cookie"]
+    assert "Secure" not in log_in(client()).headers["set-cookie"]
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from sidecar.board import Board
 from sidecar.core.due import Windows
+from sidecar.core.populate import LogRead
+from sidecar.core.ports import ExecutionLog
 from sidecar.settings import Settings
 from sidecar.store import ChainStore
 from sidecar.telemetry.health import Health
 from sidecar.web import routes
 from sidecar.web.data import LOG_READS_MAX, Data, Sources
+from tests.contract.events import chain
 from tests.support.api import (
     BEARER,
     TOKEN,
@@ -391,6 +395,27 @@ async def test_one_probe_at_a_time_for_an_execution_and_few_in_all(pg: Database,
             task.cancel()
         await asyncio.wait(first)
         waiting.go.set()
+
+
+@pytest.mark.parametrize("in_store", [True, False])
+async def test_more_events_than_a_picture_has_are_not_drawn_whichever_side_holds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_store: bool
+) -> None:
+    monkeypatch.setattr("sidecar.web.data.DRAWN_MAX", 2)
+    events = chain(1, 2, 3)
+
+    class Log:
+        async def read(self, execution_ids: Any) -> Any:
+            return [ExecutionLog(events[0].execution_id, events, LogRead(0))]
+
+    data = Data()
+    async with ChainStore.open(str(tmp_path / "chain.db")) as store:
+        if in_store:
+            await store.populate_from_log(events[0].execution_id, events)
+        data.sources = Sources(store, Log(), Windows(), lambda verdict: None)
+        found = await data.execution(events[0].execution_id, with_log=not in_store)
+    assert found.drawn is None
+    assert found.not_read == ("not drawn: 3 events are more than a picture has",)
 
 
 def test_the_contract_travels_with_the_program() -> None:

@@ -87,7 +87,9 @@ class Gauges:
         Raises:
             StoreError: the store cannot be read or written.
         """
-        found = await self._looker.look(self._store.clock.now(), self._observation, self.controls())
+        now, observation = self._store.clock.now(), self._observation
+        watched = observation.goes_on(now, gap_max=self._gap_max) and not self._health.reasons()
+        found = await self._looker.look(now, observation, self.controls(), watched=watched)
         self.standing = found
         metrics = self._metrics
         for window, each in found.coverage.items():

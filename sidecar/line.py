@@ -273,21 +273,23 @@ class Line:
             await asyncio.sleep(min(self._tick_s, LATE_LOOKS_EVERY_S))
         async with aclosing(lane.batches()) as batches:
             async for batch in batches:
-                self._stored(lane, batch, await self._feed.take(batch))
+                self._stored(lane, batch, await self._feed.take(batch, partial(self._fed, lane.name)))
 
     def _swept(self) -> bool:
         return all(lane.state.caught_up for lane in self.lanes if lane.name == "sweep")
 
-    def _stored(self, lane: FollowedLane, batch: Batch, report: FeedReport) -> None:
+    def _fed(self, lane: str, report: FeedReport) -> None:
         metrics = self._metrics
-        metrics.tail_rows(lane.name, report.rows)
+        metrics.tail_rows(lane, report.rows)
         for way, count in report.ways.items():
             metrics.fed(way, count)
         for outcome, count in report.outcomes.items():
             metrics.populate(outcome, count)
         for lag in report.lags:
             metrics.lag(lag)
-        metrics.polled(lane.name, at=time.time(), horizon_age=lane.state.horizon_age_s)
+
+    def _stored(self, lane: FollowedLane, batch: Batch, report: FeedReport) -> None:
+        self._metrics.polled(lane.name, at=time.time(), horizon_age=lane.state.horizon_age_s)
         before = self.polls.get(lane.name)
         kept = None if before is None else before.lag_s
         self.polls[lane.name] = Polled(time.monotonic(), max(report.lags) if report.lags else kept)

@@ -69,11 +69,14 @@ class Looker:
         self._coverage: dict[str, Coverage] = {}
         self._not_before: dict[str, float] = {}
 
-    async def look(self, now: int, observation: Observation, controls: Controls) -> Standing:
+    async def look(
+        self, now: int, observation: Observation, controls: Controls, *, watched: bool = True
+    ) -> Standing:
         """One look.
 
         Args:
             now: Microseconds of the store's clock.
+            watched: Somebody judges now and can be relied on, as far as is known.
 
         Raises:
             StoreError: the store cannot be read.
@@ -87,7 +90,7 @@ class Looker:
         # Before the first day is over the last 24 hours hold what nobody was there to watch.
         day = start if since > now - WINDOWS_S[DAY] * SECOND else self._coverage[DAY]
         alarms = sum(found.get(verdict, 0) for verdict in OPEN)
-        run = Run(alarms, day, start, observation.elapsed / SECOND, controls)
+        run = Run(alarms, day, start, observation.elapsed / SECOND, controls, watched)
         pending, dangling = await oldest(self._store)
         return Standing(
             at=now,

@@ -5,7 +5,9 @@ is broken, off or has been looking for ten minutes, and when nothing happened.  
 for all of it at once: no open finding, coverage above its floor, enough executions, enough
 observation, controls that ran and failed as they should, and no pile of pending questions.
 Coverage and pending share must hold for the last 24 hours and since the start: a long good past
-does not hide a comparator that broke yesterday.  Source: spec 3.6 (last paragraph), 11.6.
+does not hide a comparator that broke yesterday.  And somebody must be watching now:
+while the log is away, or a start catches up, a run that was accepted says nothing of what comes.
+Source: spec 3.6 (last paragraph), 11.6.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Run:
     """What is known of a run.
 
     `open_findings`: those of `OPEN` that are neither resolved nor acknowledged.  `day`, `start`:
-    coverage of the last 24 hours and since observation began.
+    coverage of the last 24 hours and since observation began.  `watched`: the last tick is recent
+    and can be relied on; a store file does not know, and its controls stand against it anyway.
     """
 
     open_findings: int
@@ -65,6 +68,7 @@ class Run:
     start: Coverage
     elapsed_s: float
     controls: Controls
+    watched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,8 @@ def _against(run: Run, floors: Floors) -> Iterator[Blocked]:
         )
     if run.elapsed_s < floors.elapsed_s:
         yield Blocked(Reason.ELAPSED, f"{run.elapsed_s:.0f} s observed, asked {floors.elapsed_s:.0f} s")
+    elif not run.watched:
+        yield Blocked(Reason.ELAPSED, f"{run.elapsed_s:.0f} s observed, and nothing is being observed now")
     if not run.controls.expected or run.controls.unexpected:
         yield Blocked(Reason.CONTROLS, f"{run.controls.expected} as expected, {run.controls.unexpected} not")
     waiting = max(each.pending_share or 0.0 for each in (run.start, run.day))

@@ -122,6 +122,10 @@ class Observation:
     elapsed: int = 0
     last: int | None = None
 
+    def goes_on(self, now: int, *, gap_max: int) -> bool:
+        """Whether somebody watches: the last tick was good, and the next may still follow in time."""
+        return self.last is not None and now - self.last <= gap_max
+
     def ticked(self, now: int, *, good: bool, gap_max: int) -> Observation:
         """The observation after the end of a tick.
 

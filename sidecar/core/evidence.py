@@ -195,10 +195,26 @@ def finding(
         partition,
         judgement.kinds[0].value if judgement.kinds else None,
         judgement.position,
-        judgement.detail,
+        _detail(judgement, log, stored),
         judgement.log_event_id,
         judgement.stored_event_id,
     )
+
+
+def _detail(judgement: Judgement, log: Sequence[Event], stored: Sequence[StoredEvent]) -> str:
+    """The verdict's words; of a divergence also how many stored rows differ, and a mark of how.
+
+    Only the first difference has a place.  Without the mark a second change there, or one behind it,
+    would read the same, and an acknowledgement of the first would cover it.  What the log has besides
+    is left out: an execution that goes on is the same finding.
+    """
+    theirs = {event.event_id: event for event in log}
+    pairs = [(row.event, theirs.get(row.event.event_id)) for row in stored]
+    differing = [(ours, other) for ours, other in pairs if ours != other]
+    if judgement.verdict is not Verdict.DIVERGENT or not differing:
+        return judgement.detail
+    mark = sha256("\n".join(ascii(pair) for pair in differing).encode()).hexdigest()[:12]
+    return f"{judgement.detail}; {len(differing)} stored rows differ ({mark})"
 
 
 def leaves_finding(verdict: Verdict) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -69,8 +69,12 @@ class Feed:
         self._asked: dict[int, int] = {}
         self._one_batch = asyncio.Lock()
 
-    async def take(self, batch: Batch) -> FeedReport:
+    async def take(self, batch: Batch, tell: Callable[[FeedReport], None] = lambda _: None) -> FeedReport:
         """Store a batch; when this returns, the batch and its cursor are durable.
+
+        Args:
+            tell: Called with what each transaction came to: what is stored is known when the batch
+                comes again and counts no more, so it is told also when the rest fails.
 
         Raises:
             SourceError: a first log read failed; what was stored before it stands, and the
@@ -81,10 +85,15 @@ class Feed:
             began = self._store.clock.now()
             report = FeedReport(_lane_label(batch.lane))
             parts = list(self._parts(batch))
+
+            def stored(step: FeedReport) -> None:
+                waited = (self._store.clock.now() - began) / 1e6
+                step.lags = [lag + waited for lag in step.lags]
+                report.add(step)
+                tell(step)
+
             for number, part in enumerate(parts, start=1):
-                await self._take_part(batch, part, report, last=number == len(parts))
-            waited = (self._store.clock.now() - began) / 1e6
-            report.lags = [lag + waited for lag in report.lags]
+                await self._take_part(batch, part, stored, last=number == len(parts))
             return report
 
     @asynccontextmanager
@@ -97,7 +106,9 @@ class Feed:
         finally:
             self._one_batch.release()
 
-    async def _take_part(self, batch: Batch, part: _Part, report: FeedReport, *, last: bool) -> None:
+    async def _take_part(
+        self, batch: Batch, part: _Part, stored: Callable[[FeedReport], None], *, last: bool
+    ) -> None:
         """Store a part; in several transactions where its log reads are too large for one."""
         wanted = await self._unread(part)
         waiting = set(wanted)
@@ -111,7 +122,7 @@ class Feed:
             now = self._store.clock.now()
             step = _Part({i: group for i, group in rows.items() if group}, delivered)
             write = _Write(self, batch, step, logs, last and not wanted, now)
-            report.add(await self._written(write))
+            stored(await self._written(write))
             if not wanted:
                 return
             rows, delivered = {}, ()

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from sidecar import gauges, standing
-from sidecar.core.acceptance import Controls, Floors
+from sidecar.core.acceptance import Controls, Floors, Reason
 from sidecar.core.coverage import Observation
 from sidecar.gauges import Gauges
 from sidecar.line import Instruments
@@ -141,6 +141,35 @@ async def test_only_a_tick_that_can_be_relied_on_is_observation(tmp_path: Path) 
             assert await elapsed() == ready
             health.clear(reason)
         assert await elapsed() > ready
+
+
+async def test_a_run_is_accepted_only_while_somebody_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    health = Health()
+    instruments = Instruments(Metrics(), health, structlog.get_logger())
+    async with ChainStore.open(str(tmp_path / "chain.db")) as store:
+        given = Settings.given(populate="on", compare="on", accept_hours=0)
+        shown = await Gauges(store, given, instruments).begun()
+
+        async def watched() -> bool:
+            await shown.measure()
+            assert shown.standing is not None
+            return Reason.ELAPSED not in shown.standing.acceptance.reasons
+
+        health.clear(NotReady.STARTING)
+        assert not await watched(), "no tick since the start"
+        shown.ticked()
+        assert await watched()
+        health.mark(NotReady.SOURCE_UNAVAILABLE)
+        assert not await watched(), "before the next tick notices"
+        shown.ticked()
+        health.clear(NotReady.SOURCE_UNAVAILABLE)
+        assert not await watched(), "before a tick was good again"
+        shown.ticked()
+        assert await watched()
+        monkeypatch.setattr(shown, "_gap_max", -1)
+        assert not await watched(), "the next tick does not come"
 
 
 async def test_a_window_that_took_long_is_not_counted_again_at_once(

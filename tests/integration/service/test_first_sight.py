@@ -14,6 +14,7 @@ from sidecar.core.ports import Batch, ExecutionLog
 from sidecar.core.settle import Limits
 from sidecar.errors import SourceUnavailable
 from sidecar.feed import Feed
+from sidecar.feed.report import FeedReport
 from sidecar.source import log
 from sidecar.source.log import PostgresLog
 from sidecar.source.opened import LogSource
@@ -96,12 +97,15 @@ async def test_a_piece_that_cannot_be_read_leaves_the_cursor_where_it_was(
         ChainStore.open(str(tmp_path / "chain.db")) as store,
         _feed(pg, store, fails_at=1) as (feed, reader, batch),
     ):
+        told: list[FeedReport] = []
         with pytest.raises(SourceUnavailable):
-            await feed.take(batch)
+            await feed.take(batch, told.append)
         stored = [i for i in EXECUTIONS if await store.chain(i)]
         assert len(stored) == reader.answered[0]
         assert await store.cursors() == {}
-        await feed.take(batch)
+        assert [report.rows for report in told] == [4 * len(stored)], "what stands is counted"
+        assert (await feed.take(batch, told.append)).rows == sum(report.rows for report in told[1:])
+        assert sum(report.rows for report in told) == 4 * len(EXECUTIONS), "and counted once"
         assert [len(await store.chain(i)) for i in EXECUTIONS] == [4] * len(EXECUTIONS)
         assert set(await store.cursors()) == {"live"}
 

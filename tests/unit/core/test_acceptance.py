@@ -32,6 +32,7 @@ def test_a_run_that_reached_every_floor_is_accepted() -> None:
         ({"day": BELOW}, Reason.COVERAGE),
         ({"start": covered([Tally("match", 999, 9, 9)])}, Reason.EXECUTIONS),
         ({"elapsed_s": DAY_S - 1}, Reason.ELAPSED),
+        ({"watched": False}, Reason.ELAPSED),
         ({"controls": Controls(0, 0)}, Reason.CONTROLS),
         ({"controls": Controls(10, 1)}, Reason.CONTROLS),
         ({"start": PILE}, Reason.PENDING_SHARE),

@@ -162,3 +162,31 @@ def test_where_each_place_counts_another_place_is_another_finding() -> None:
 
 def test_what_is_settled_is_always_one_of_its_own() -> None:
     assert same_finding(replace(HERE, settled=True), [Standing(1, HERE.place, acknowledged=False)]) is None
+
+
+def _diverged(log: Sequence[Event], first: int) -> Finding:
+    """Event `first` differs, and perhaps others behind it."""
+    at = first - 1
+    judged = Judgement(
+        E, Verdict.DIVERGENT, (Kind.PAYLOAD,), at, len(log), 30, f"event {first}", first, first
+    )
+    return found(judged, log, placed(LONG))
+
+
+def _with(*changed: int, note: str = "other") -> list[Event]:
+    return [
+        replace(event, body=f'{{"event_id":{event.event_id},"note":"{note}"}}')
+        if event.event_id in changed
+        else event
+        for event in LONG
+    ]
+
+
+def test_an_acknowledged_divergence_covers_no_other_change_at_its_place_or_behind_it() -> None:
+    known = _diverged(_with(10), 10)
+    standing = [Standing(1, known.place, acknowledged=True, detail=known.detail)]
+    assert same_finding(_diverged(_with(10), 10), standing) == standing[0]
+    grown = [*_with(10), ev(31, 30)]
+    assert same_finding(_diverged(grown, 10), standing) == standing[0], "the execution only went on"
+    assert same_finding(_diverged(_with(10, note="third"), 10), standing) is None
+    assert same_finding(_diverged(_with(10, 20), 10), standing) is None

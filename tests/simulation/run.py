@@ -357,8 +357,8 @@ class _Delivering(Feed):
         super().__init__(*given, **more)
         self._taken = taken
 
-    async def take(self, batch: Batch) -> FeedReport:
-        report = await super().take(batch)
+    async def take(self, batch: Batch, tell: Callable[[FeedReport], None] = lambda _: None) -> FeedReport:
+        report = await super().take(batch, tell)
         self._taken(batch)
         return report
 

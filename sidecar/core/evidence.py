@@ -195,19 +195,28 @@ def finding(
         partition,
         judgement.kinds[0].value if judgement.kinds else None,
         judgement.position,
-        _detail(judgement, log, stored),
+        _detail(judgement, log, order, stored),
         judgement.log_event_id,
         judgement.stored_event_id,
     )
 
 
-def _detail(judgement: Judgement, log: Sequence[Event], stored: Sequence[StoredEvent]) -> str:
-    """The verdict's words; of a divergence also how many stored rows differ, and a mark of how.
+def _detail(
+    judgement: Judgement, log: Sequence[Event], order: LinkOrder, stored: Sequence[StoredEvent]
+) -> str:
+    """The verdict's words, and what tells this fault from the next one of its kind.
 
-    Only the first difference has a place.  Without the mark a second change there, or one behind it,
-    would read the same, and an acknowledgement of the first would cover it.  What the log has besides
-    is left out: an execution that goes on is the same finding.
+    An acknowledgement covers the same words.  So a second root or branch is named; and of a
+    divergence, of which only the first difference has a place, the stored rows that differ are counted
+    and marked.  What the log has besides is left out: an execution that goes on is the same finding.
     """
+    match order:
+        case MultipleRoots(ids) if judgement.verdict is Verdict.REFUSED_MULTIPLE_ROOTS:
+            return f"{judgement.detail}: {_listed(ids)}"
+        case Forked(at, ids) if judgement.verdict is Verdict.REFUSED_FORK:
+            return f"{judgement.detail}: {_listed(ids)} behind {at}"
+        case _:
+            pass
     theirs = {event.event_id: event for event in log}
     pairs = [(row.event, theirs.get(row.event.event_id)) for row in stored]
     differing = [(ours, other) for ours, other in pairs if ours != other]
@@ -215,6 +224,11 @@ def _detail(judgement: Judgement, log: Sequence[Event], stored: Sequence[StoredE
         return judgement.detail
     mark = sha256("\n".join(ascii(pair) for pair in differing).encode()).hexdigest()[:12]
     return f"{judgement.detail}; {len(differing)} stored rows differ ({mark})"
+
+
+def _listed(ids: Sequence[int]) -> str:
+    more = len(ids) - NAMED_MAX
+    return ", ".join(str(each) for each in ids[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def leaves_finding(verdict: Verdict) -> bool:

@@ -190,3 +190,20 @@ def test_an_acknowledged_divergence_covers_no_other_change_at_its_place_or_behin
     assert same_finding(_diverged(grown, 10), standing) == standing[0], "the execution only went on"
     assert same_finding(_diverged(_with(10, note="third"), 10), standing) is None
     assert same_finding(_diverged(_with(10, 20), 10), standing) is None
+
+
+def _refused(verdict: Verdict, label: str, *more: Event) -> Finding:
+    return found(Judgement(E, verdict, detail=label), (*chain(1, 2, 3), *more), placed(chain(1, 2, 3)))
+
+
+def test_an_acknowledged_refusal_covers_no_further_root_and_no_further_branch() -> None:
+    roots = Verdict.REFUSED_MULTIPLE_ROOTS, "multiple_roots"
+    known = _refused(*roots, ev(7, None))
+    standing = [Standing(1, known.place, acknowledged=True, detail=known.detail)]
+    assert same_finding(_refused(*roots, ev(7, None), ev(8, 7)), standing) == standing[0]
+    assert same_finding(_refused(*roots, ev(7, None), ev(9, None)), standing) is None
+    fork = Verdict.REFUSED_FORK, "fork"
+    known = _refused(*fork, ev(7, 2))
+    standing = [Standing(1, known.place, acknowledged=True, detail=known.detail)]
+    assert same_finding(_refused(*fork, ev(7, 2), ev(8, 7)), standing) == standing[0]
+    assert same_finding(_refused(*fork, ev(7, 2), ev(9, 2)), standing) is None

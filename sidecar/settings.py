@@ -310,7 +310,7 @@ class Settings(BaseSettings):
         """The API's bearer token, None without one.  The file is read at every call.
 
         Raises:
-            ConfigError: two are set, or the file cannot be read.
+            ConfigError: two are set, the file cannot be read, or no header could carry it.
         """
         if self.api_token is not None and self.api_token_file is not None:
             raise ConfigError(
@@ -318,8 +318,12 @@ class Settings(BaseSettings):
                 hint="set one of the two",
             )
         if self.api_token_file is not None:
-            return _read(self.api_token_file, variable("api_token_file"))
-        return None if self.api_token is None else self.api_token.get_secret_value()
+            return _sendable(
+                _read(self.api_token_file, variable("api_token_file")), variable("api_token_file")
+            )
+        if self.api_token is not None:
+            return _sendable(self.api_token.get_secret_value().strip(), variable("api_token"))
+        return None
 
     def source_dsn(self) -> str:
         """The URL to connect with, password included.  Files are read at every call.
@@ -461,6 +465,15 @@ def _checked_url(text: str, name: str) -> str:
     if not text.startswith(("postgresql://", "postgres://")):
         raise ConfigError(f"{name} does not hold a postgresql:// URL")
     return text
+
+
+def _sendable(token: str, name: str) -> str:
+    """A blank token would open the API to everybody, another one that no header carries to nobody."""
+    if token and token.isascii() and token.isprintable():
+        return token
+    raise ConfigError(
+        f"{name} holds no token: one line of ASCII characters", hint="make one: openssl rand -hex 32"
+    )
 
 
 def _read(path: Path, name: str) -> str:

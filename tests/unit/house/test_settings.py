@@ -259,3 +259,20 @@ def test_the_audit_takes_at_most_the_whole_time() -> None:
     for wrong in ("1.1", "-0.1", "half", "1e-1"):
         with pytest.raises(ConfigError, match="NOETL_CHAIN_AUDIT_SHARE"):
             Settings.given(audit_share=wrong)
+
+
+@pytest.mark.parametrize("text", ["  ", "\t", "schl\u00fcssel", "two\nlines"])
+def test_a_token_that_no_header_carries_stops_the_start(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(text, encoding="utf-8")
+    for given in (Settings.given(api_token=text), Settings.given(api_token_file=str(file))):
+        with pytest.raises(ConfigError, match="NOETL_CHAIN_API_TOKEN") as refused:
+            given.token()
+        assert text.strip() == "" or text not in str(refused.value)
+
+
+def test_blanks_around_a_token_are_no_part_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(" a b\n", encoding="utf-8")
+    assert Settings.given(api_token=" a b\n").token() == "a b"
+    assert Settings.given(api_token_file=str(file)).token() == "a b"

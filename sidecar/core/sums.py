@@ -101,7 +101,9 @@ def _says_the_same(row: StoredRow) -> bool:
 
 
 def _link_stands(key: bytes, value: int | None, body: bytes) -> bool:
-    return key not in body if value is None else b"%s%d," % (key, value) in body
+    if value is None:  # then the key stands inside values only
+        return body.count(key) == body.count(key + b" ")
+    return b"%s%d," % (key, value) in body
 
 
 @lru_cache(maxsize=1024)

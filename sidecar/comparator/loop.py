@@ -123,21 +123,31 @@ class Comparator:
 
     async def judge_logs(self, logs: Sequence[ExecutionLog], report: TickReport) -> None:
         """The same for log reads at hand."""
-        questions: dict[int, tuple[StoredEvent, ...]] = {}
-        for held in await self._held(logs, None):
-            report.add(held)
-            questions |= held.questions
-        if questions:
+        if questions := await self._held(logs, None, report):
             await self._ask_again(questions, report)
 
-    async def _held(self, logs: Sequence[ExecutionLog], entries: Entries | None) -> list[Held]:
-        """One hold, or one for each execution when something of one of them cannot be read."""
+    async def _held(
+        self, logs: Sequence[ExecutionLog], entries: Entries | None, report: TickReport
+    ) -> dict[int, tuple[StoredEvent, ...]]:
+        """One hold, or one for each execution when something of one of them cannot be read.
+
+        Each stands in the report when it is committed, whatever becomes of the next.
+
+        Returns:
+            The questions that are open afterwards.
+        """
         try:
-            return [await self._store.transact(self._hold(logs, entries))]
+            held = await self._store.transact(self._hold(logs, entries))
         except (PartitionUnreadable, Invalid) as error:
             if len(logs) == 1:
-                return [await self._failed((logs[0].execution_id,), Verdict.POPULATE_FAILED, error)]
-        return [held for log in logs for held in await self._held((log,), entries)]
+                held = await self._failed((logs[0].execution_id,), Verdict.POPULATE_FAILED, error)
+            else:
+                questions: dict[int, tuple[StoredEvent, ...]] = {}
+                for log in logs:
+                    questions |= await self._held((log,), entries, report)
+                return questions
+        report.add(held)
+        return held.questions
 
     def _hold(self, logs: Sequence[ExecutionLog], entries: Entries | None) -> HoldUnit:
         return HoldUnit(
@@ -157,8 +167,7 @@ class Comparator:
         if not logs:
             return
         entries = {log.execution_id: questions[log.execution_id] for log in logs}
-        for held in await self._held(logs, entries):
-            report.add(held)
+        await self._held(logs, entries, report)
 
     async def _read(self, executions: Sequence[int], report: TickReport) -> Sequence[ExecutionLog]:
         """The logs; executions whose read failed get their verdict here and are left out.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
+from sidecar.comparator.hold import HoldUnit
 from sidecar.core.event import Event
-from sidecar.errors import StoreFull
+from sidecar.errors import PartitionUnreadable, StoreFull
 from sidecar.line import Instruments, Line
 from sidecar.telemetry.health import Health
 from sidecar.telemetry.metrics import Metrics
@@ -67,5 +69,38 @@ async def test_a_divergence_is_counted_though_its_tick_failed_behind_it(
         here.after_read = None
         await here.comparator.tick(line._judged)
         assert counted() == 2, "and the other one by the next tick"
+    finally:
+        await here.store.close()
+
+
+async def test_a_divergence_of_a_hold_that_was_taken_apart_is_told_though_a_later_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch meets a row that cannot be read; alone, the first is judged, and then the disk is full."""
+    here = await Scripted.open(tmp_path)
+    try:
+        chains = [chain(1, 2, 3, execution_id=e) for e in (E, E + 1)]
+        await here.write(*chains[0], *chains[1])
+        await here.tick()
+        await here.write(*(_changed(rows[1]) for rows in chains))
+        real, holds = here.store.transact, list[int]()
+
+        async def transact(work: Any) -> Any:
+            if isinstance(work, HoldUnit):
+                holds.append(len(work.logs))
+                if len(work.logs) > 1:
+                    raise PartitionUnreadable("a stored row cannot be read")
+                if len(holds) > 2:
+                    raise StoreFull("the disk is full")
+            return await real(work)
+
+        monkeypatch.setattr(here.store, "transact", transact)
+        told = list[str]()
+        with pytest.raises(StoreFull):
+            await here.comparator.tick(
+                lambda report: told.extend(kind for each in report.judged for kind in each.new_kinds)
+            )
+        assert holds == [2, 1, 1]
+        assert told == ["payload"]
     finally:
         await here.store.close()

@@ -13,6 +13,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from sidecar.consolestatus import show_status
 from sidecar.core.acceptance import Controls
+from sidecar.drawn import visible
 from sidecar.errors import ConfigError
 from sidecar.gauges import floors
 from sidecar.settings import Settings
@@ -24,6 +25,7 @@ from sidecar.store.observation import load
 
 TIMEOUT_S: Final = 10.0
 ANSWER_MAX_BYTES: Final = 4 * 1024 * 1024
+TEXT_MAX: Final = 400
 PATH: Final = "/api/v1/status"
 LOOK: Final = "look at NOETL_CHAIN_API_BIND and at the sidecar's log"
 
@@ -42,11 +44,19 @@ def main_status(settings: Settings, *, api: str | None, as_json: bool) -> int:
         StoreError: the store cannot be read.
     """
     told = _asked(api, settings.token()) if api is not None else asyncio.run(of_store(settings))
-    if as_json:
-        print(json.dumps(told))  # noqa: T201 - machine output
-    else:
-        show_status(told)
-    return exit_code(told)
+    try:
+        code = exit_code(told)
+        if as_json:
+            print(json.dumps(told))  # noqa: T201 - machine output
+        else:
+            show_status(_printable(told))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        if api is None:
+            raise
+        raise ConfigError(
+            "what answers at the --api address is no sidecar of this version", hint=LOOK
+        ) from None
+    return code
 
 
 async def of_store(settings: Settings) -> dict[str, Any]:
@@ -91,11 +101,20 @@ def _asked(api: str, token: str | None) -> dict[str, Any]:
             f"no sidecar answers at the --api address ({type(reason).__name__})",
             hint="is `noetl-chain run` up, and does NOETL_CHAIN_API_BIND say this address?",
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         told = None
     if not isinstance(told, Mapping) or "coverage" not in told:
         raise ConfigError("what answers at the --api address is no sidecar", hint=LOOK)
     return dict(told)
+
+
+def _printable(told: Any) -> Any:
+    """The document without what could steer a terminal: whoever answered wrote its texts."""
+    if isinstance(told, dict):
+        return {_printable(name): _printable(value) for name, value in told.items()}
+    if isinstance(told, list):
+        return [_printable(each) for each in told]
+    return visible(told, most=TEXT_MAX) if isinstance(told, str) else told
 
 
 def _checked(api: str) -> str:

@@ -13,9 +13,11 @@ from rich.text import Text
 
 from sidecar.doctor.checks import Check, State, document, exit_code
 from sidecar.doctor.examination import examined
+from sidecar.drawn import visible
 from sidecar.settings import Settings
 from sidecar.telemetry import logs
 
+TEXT_MAX: Final = 4_000
 STYLE: Final = {
     State.OK: "green",
     State.WARNING: "yellow",
@@ -46,8 +48,13 @@ def show(checks: Sequence[Check], console: Console) -> None:
     for column in ("check", "", "found"):
         table.add_column(column)
     for check in checks:
-        found = Text(check.found)
+        found = Text(_printable(check.found))
         if check.remedy:
-            found.append(f"\n→ {check.remedy}", style="bold")
+            found.append(f"\n→ {_printable(check.remedy)}", style="bold")
         table.add_row(check.name, Text(check.state.value.replace("_", " "), STYLE[check.state]), found)
     console.print(table)
+
+
+def _printable(text: str) -> str:
+    """Names of roles, databases and partitions are other people's: none of them steers the terminal."""
+    return visible(text, most=TEXT_MAX)

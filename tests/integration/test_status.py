@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,7 +16,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from sidecar.errors import ConfigError, StoreError
-from sidecar.settings import Settings
+from sidecar.settings import Arming, Settings
+from sidecar.status import Process, document
 from sidecar.statuscommand import main_status
 from sidecar.telemetry.metrics import Metrics
 from tests.support.databases import Database
@@ -251,26 +252,55 @@ def _moves(handler: BaseHTTPRequestHandler) -> None:
     handler.end_headers()
 
 
-def _says_hello(handler: BaseHTTPRequestHandler) -> None:
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(b'"hello"')
+def _says(text: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(text)
+
+    return say
 
 
-@pytest.mark.parametrize("answer", [_moves, _says_hello])
-def test_the_token_goes_nowhere_else_and_a_stranger_is_no_sidecar(
+@contextmanager
+def answering(
     answer: Callable[[BaseHTTPRequestHandler], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Iterator[str]:
+    """The address of a server that answers so."""
     monkeypatch.setattr(Foreign, "answer", staticmethod(answer), raising=False)
-    monkeypatch.setattr(Foreign, "seen", [])
     with HTTPServer(("127.0.0.1", 0), Foreign) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            api = f"http://127.0.0.1:{server.server_port}"
-            with pytest.raises(ConfigError, match="--api"):
-                main_status(Settings.given(api_token=TOKEN), api=api, as_json=True)
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _moves,
+        _says(b'"hello"'),
+        _says(b"[" * 200_000),
+        _says(b'{"coverage": {}, "findings_open": [1]}'),
+        _says(b'{"coverage": {"start": 1}, "from": "sidecar", "gates": {"populate": "on"}, "acceptance": 1}'),
+    ],
+)
+def test_the_token_goes_nowhere_else_and_a_stranger_is_no_sidecar(
+    answer: Callable[[BaseHTTPRequestHandler], None], as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Foreign, "seen", [])
+    with answering(answer, monkeypatch) as api, pytest.raises(ConfigError, match="--api"):
+        main_status(Settings.given(api_token=TOKEN), api=api, as_json=as_json)
     assert Foreign.seen == [("/api/v1/status", f"Bearer {TOKEN}")]
+
+
+def test_who_answers_does_not_steer_the_terminal(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = document(None, [], Process({}, Arming.OFF, ("\x1b[2J",)))
+    with answering(_says(json.dumps(told).encode()), monkeypatch) as api:
+        assert main_status(Settings.given(), api=api, as_json=False) == 3
+    shown = capsys.readouterr().err
+    assert "not ready: \\u001b[2J" in shown
+    assert "\x1b" not in shown

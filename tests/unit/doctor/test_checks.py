@@ -54,6 +54,13 @@ def test_the_table_shows_every_check_and_its_remedy() -> None:
     assert "→ do it" in text.getvalue()
 
 
+def test_no_name_of_the_server_steers_the_terminal() -> None:
+    text = io.StringIO()
+    show([warning("a", "held by \x1b]0;x\x07 of \u202ebob", "end \x1b[2J")], Console(file=text, width=100))
+    assert not {"\x1b", "\x07", "\u202e"} & set(text.getvalue())
+    assert "\\u001b[2J" in text.getvalue()
+
+
 def _doctor(capsys: Capture, *arguments: str) -> tuple[int, dict[str, dict[str, str]], str]:
     code = cli.entry(["doctor", "--json", *arguments])
     said = capsys.readouterr()

@@ -422,8 +422,9 @@ class Line:
 
     async def _walk(self, audit: Audit) -> None:
         while True:
-            if not self._swept():
-                # What the catch-up has not stored yet is no difference.
+            if not self._swept() or self._controls_failed:
+                # What the catch-up has not stored yet is no difference; and while a control fails nobody
+                # gives a verdict.
                 await self._rest("audit", min(self._tick_s, LATE_LOOKS_EVERY_S))
                 continue
             report = await audit.step()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
 
+from sidecar.comparator.audit import Audit, AuditReport
 from sidecar.comparator.hold import HoldUnit
+from sidecar.comparator.pace import Pace
+from sidecar.comparator.report import ControlReport
+from sidecar.core.due import Windows
 from sidecar.core.event import Event
 from sidecar.errors import PartitionUnreadable, StoreFull
 from sidecar.line import Instruments, Line
+from sidecar.store.audit import SqliteAuditBook
+from sidecar.store.sums import StoreSums
 from sidecar.telemetry.health import Health
 from sidecar.telemetry.metrics import Metrics
 from tests.contract.events import chain
@@ -103,4 +110,41 @@ async def test_a_divergence_of_a_hold_that_was_taken_apart_is_told_though_a_late
         assert holds == [2, 1, 1]
         assert told == ["payload"]
     finally:
+        await here.store.close()
+
+
+async def test_while_a_control_fails_the_audit_gives_no_verdict_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It judges by sums what nobody has judged, and by the same guarded read as the comparator."""
+    here = await Scripted.open(tmp_path)
+    stepped, rested, before = asyncio.Event(), list[str](), list[int]()
+
+    async def step() -> AuditReport:
+        before.append(len(rested))
+        stepped.set()
+        return AuditReport()
+
+    store, nobody = here.store, cast("Any", None)
+    pace, book = Pace(1, lambda: 0.0), SqliteAuditBook(store)
+    audit = Audit(nobody, StoreSums(store.path), book, store.clock, Windows(), pace, round_us=1)
+    monkeypatch.setattr(audit, "step", step)
+    instruments = Instruments(Metrics(), Health(), structlog.get_logger())
+    line = Line((), here.feed, here.comparator, _nothing, instruments, tick_s=1, audit=audit)
+
+    async def rest(name: str, seconds: float) -> None:
+        rested.append(name)
+        if len(rested) == 3:
+            line._controlled(ControlReport({"payload": None}))
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(line, "_rest", rest)
+    line._controlled(ControlReport({"payload": "a broken comparator"}))
+    walking = asyncio.create_task(line._walk(audit))
+    try:
+        await asyncio.wait_for(stepped.wait(), 5)
+        assert before[0] == 3, "it rests until the controls hold again"
+    finally:
+        walking.cancel()
+        await asyncio.wait({walking})
         await here.store.close()

@@ -34,6 +34,8 @@ FINDINGS_SHOWN: Final = 100
 """Of one execution."""
 DRAWN_MAX: Final = 10_000
 """Events of a picture."""
+DRAWINGS_MAX: Final = 4
+"""Executions read whole at a time, for each holds its bodies in memory; the others wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Data:
     def __init__(self) -> None:
         self.sources: Sources | None = None
         self._reading = 0
+        self._drawing = asyncio.Semaphore(DRAWINGS_MAX)
         self._probed: set[int] = set()
 
     @property
@@ -127,14 +130,15 @@ class Data:
             except SourceError as error:
                 not_read.append(f"the log was not read: {error}")
                 failed = error
-        held = await store.snapshot(execution_id)
-        noted = tuple(await findings_of(store, execution_id, FINDINGS_SHOWN))
-        seen = held.partition is not None or held.rows or noted
-        if not seen and failed is not None:
-            raise failed  # whether it was ever seen cannot be told
-        if not seen and (log is None or log.events == ()):
-            raise never_seen(execution_id)
-        drawn = await asyncio.to_thread(self._drawn, log, held, not_read)
+        async with self._drawing:
+            held = await store.snapshot(execution_id)
+            noted = tuple(await findings_of(store, execution_id, FINDINGS_SHOWN))
+            seen = held.partition is not None or held.rows or noted
+            if not seen and failed is not None:
+                raise failed  # whether it was ever seen cannot be told
+            if not seen and (log is None or log.events == ()):
+                raise never_seen(execution_id)
+            drawn = await asyncio.to_thread(self._drawn, log, held, not_read)
         return Execution(held, log, drawn, noted, tuple(not_read))
 
     def _drawn(self, log: ExecutionLog | None, held: Snapshot, not_read: list[str]) -> Picture | None:

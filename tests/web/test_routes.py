@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import product
@@ -16,13 +17,14 @@ import pytest
 
 from sidecar.board import Board
 from sidecar.core.due import Windows
+from sidecar.core.picture import picture
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog
 from sidecar.settings import Settings
 from sidecar.store import ChainStore
 from sidecar.telemetry.health import Health
 from sidecar.web import routes
-from sidecar.web.data import LOG_READS_MAX, Data, Sources
+from sidecar.web.data import DRAWINGS_MAX, LOG_READS_MAX, Data, Sources
 from tests.contract.events import chain
 from tests.support.api import (
     BEARER,
@@ -416,6 +418,42 @@ async def test_more_events_than_a_picture_has_are_not_drawn_whichever_side_holds
         found = await data.execution(events[0].execution_id, with_log=not in_store)
     assert found.drawn is None
     assert found.not_read == ("not drawn: 3 events are more than a picture has",)
+
+
+async def test_few_executions_are_read_whole_at_a_time_and_the_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ask: each of them holds all bodies of its execution in memory."""
+    events = chain(1, 2, 3)
+    drawing, go = threading.Semaphore(0), threading.Event()
+    asked = 0
+
+    def slow(*sides: Any) -> Any:
+        drawing.release()
+        assert go.wait(10)
+        return picture(*sides)
+
+    monkeypatch.setattr("sidecar.web.data.picture", slow)
+    data = Data()
+    async with ChainStore.open(str(tmp_path / "chain.db")) as store:
+        await store.populate_from_log(events[0].execution_id, events)
+        snapshot = store.snapshot
+
+        async def counted(execution_id: int) -> Any:
+            nonlocal asked
+            asked += 1
+            return await snapshot(execution_id)
+
+        monkeypatch.setattr(store, "snapshot", counted)
+        data.sources = Sources(store, Waiting(), Windows(), lambda verdict: None)
+        tasks = [asyncio.create_task(data.execution(events[0].execution_id)) for _ in range(10)]
+        for _ in range(DRAWINGS_MAX):
+            assert await asyncio.to_thread(drawing.acquire, timeout=10)
+        at_once = asked
+        go.set()
+        found = await asyncio.gather(*tasks)
+    assert at_once == DRAWINGS_MAX
+    assert all(len(each.held.rows) == 3 for each in found)
 
 
 def test_the_contract_travels_with_the_program() -> None:

@@ -27,13 +27,14 @@ _SQLITE_IOERR_SHMSIZE: Final = 4874  # opening on a full disk; sqlite3 has no na
 _SQLITE_CONSTRAINT_DATATYPE: Final = 3091  # a STRICT column refused a value
 _TAKEN: Final = frozenset({sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE})
 _PRIMARY: Final = 0xFF
+_UNDECODABLE: Final = "Could not decode to UTF-8"
 
 
 def translated(error: sqlite3.Error) -> StoreError | InvariantError:
     """The exception of ours for a driver's; the cause is kept by the caller's `from`."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
-    if code is None and type(error) is sqlite3.OperationalError:
-        # The driver's own, and the only one: SQLite read the row, its text is no UTF-8.
+    if code is None and str(error).startswith(_UNDECODABLE):
+        # The driver's own: SQLite read the row, its text is no UTF-8.  The message goes on with it.
         return PartitionUnreadable(
             "a stored text is no UTF-8",
             hint="the file was damaged or written by somebody else: keep it, rebuild the partition",

@@ -192,7 +192,10 @@ class Implementations(RuleBasedStateMachine):
 
     @rule()
     def begin_a_read(self) -> None:
-        self.old_reads = [LogRead(store.clock.now()) for store in self.stores]
+        async def begun() -> list[LogRead]:  # a simulated clock needs its loop
+            return [LogRead(store.clock.now()) for store in self.stores]
+
+        self.old_reads = self.runner.run(begun())
 
     @precondition(lambda self: self.old_reads is not None)
     @rule(e=ANYWHERE, log=LOGS)

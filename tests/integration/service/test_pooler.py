@@ -74,8 +74,8 @@ async def test_the_sidecar_has_as_many_connections_as_the_documents_say(
     monkeypatch.setattr(LogSource, "session", counted)
     async with service(pg.dsn, tmp_path / "chain.db", audit_share=1, cert="on", advance="on") as sidecar:
         await sidecar.caught_up()
-    assert len(made) == 8
+    assert len(made) == 9
     root = Path(__file__).parents[3]
-    assert "has up to eight connections" in (root / "docs/configuration.md").read_text()
+    assert "has up to nine connections" in (root / "docs/configuration.md").read_text()
     for told in ("docs/deployment.md", "k8s/overlays/prod/kustomization.yaml"):
-        assert "leave the sidecar eight server connections" in (root / told).read_text()
+        assert "leave the sidecar nine server connections" in (root / told).read_text()

@@ -197,7 +197,14 @@ def test_verify_does_not_take_its_store_from_the_environment(monkeypatch: pytest
     monkeypatch.setattr(app, "main_verify", main)
     monkeypatch.setenv("NOETL_CHAIN_STORE", "/nowhere/chain.db")
     assert cli.entry(["verify", "--execution", "5", "--execution", "-7", "--json"]) == 0
-    assert given == {"executions": (5, -7), "since": None, "store": None, "settle": 0.0, "as_json": True}
+    assert given == {
+        "executions": (5, -7),
+        "since": None,
+        "store": None,
+        "settle": 0.0,
+        "as_json": True,
+        "report": None,
+    }
     cli.entry(["verify", "--store", "/nowhere/chain.db", "--settle", "3"])
     assert (given["store"], given["settle"]) == ("sqlite:////nowhere/chain.db", 3.0)
 

@@ -64,6 +64,7 @@ async def test_stop_while_it_starts(
         await _ends(sidecar, signum)
 
 
+@pytest.mark.torture
 async def test_stop_during_the_catch_up_and_start_again(pg: Database, tmp_path: Path) -> None:
     rows = await _fill(pg, 300)
     store = tmp_path / "chain.db"

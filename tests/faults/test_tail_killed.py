@@ -27,6 +27,7 @@ def _verdict(conn: sqlite3.Connection) -> str | None:
     return found[0][0] if found else None
 
 
+@pytest.mark.torture
 async def test_a_late_committer_under_savepoints_survives_a_kill_at_every_step(
     pg: Database, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ async def _backfill_peak(pg: Database, store: Path, *, rows: int) -> int:
     return peak
 
 
+@pytest.mark.torture
 async def test_memory_of_a_backfill_does_not_grow_with_the_table(pg: Database, tmp_path: Path) -> None:
     store = tmp_path / "chain.db"
     await _fill(pg, 1, 500, events=40, pad=1000)

@@ -108,6 +108,7 @@ async def test_the_clean_log_played_live_is_never_called_anything_but_clean(
         assert await sidecar.store.query("SELECT count(*), sum(held) FROM partition") == [(231, 0)]
 
 
+@pytest.mark.torture
 async def test_a_log_with_restarts_ends_as_expected_though_the_sidecar_restarts_all_the_time(
     pg: Database, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ async def test_a_log_with_restarts_ends_as_expected_though_the_sidecar_restarts_
         assert await sidecar.store.query(counts) == [("", 0)], "no divergence was ever counted"
 
 
+@pytest.mark.torture
 async def test_the_published_log_played_live_ends_as_expected(pg: Database, tmp_path: Path) -> None:
     """A few dozen executions of it; all of them under `torture`."""
     whole, speed = _recording(PUBLISHED), 32.0

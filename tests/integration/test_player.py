@@ -42,7 +42,13 @@ async def visible(conn: Any) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "recorded_s"), [(CLEAN, 40), (RESTARTS, 40), (PUBLISHED, 1000), (UNLINKED_SMALL, 1000)]
+    ("name", "recorded_s"),
+    [
+        (CLEAN, 40),
+        (RESTARTS, 40),
+        pytest.param(PUBLISHED, 1000, marks=pytest.mark.torture),
+        pytest.param(UNLINKED_SMALL, 1000, marks=pytest.mark.torture),
+    ],
 )
 async def test_every_row_arrives_as_recorded_but_for_one_shift_of_its_times(
     pg: Database, name: str, recorded_s: float

@@ -164,6 +164,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean)
 
 
+@pytest.mark.torture
 async def test_the_commands_as_a_user_calls_them(pg: Database, tmp_path: Path) -> None:
     path, copy = str(tmp_path / "chain.db"), str(tmp_path / "copy.db")
     await pg.insert(chain_rows(-E, range(1, 5)))

@@ -51,7 +51,13 @@ def verdicts(found: Verification) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    "name", [CLEAN, RESTARTS, PUBLISHED, UNLINKED_SMALL, pytest.param(LONG, marks=pytest.mark.torture)]
+    "name",
+    [
+        CLEAN,
+        RESTARTS,
+        UNLINKED_SMALL,
+        *(pytest.param(each, marks=pytest.mark.torture) for each in (PUBLISHED, LONG)),
+    ],
 )
 async def test_a_recorded_log_gets_the_verdicts_of_its_expectation(
     pg: Database, tmp_path: Path, name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.core.context import build_context
@@ -73,6 +73,7 @@ def events(draw: st.DrawFn) -> list[Event]:
     ]
 
 
+@settings(max_examples=50)
 @given(events())
 def test_no_body_makes_a_fold_raise(chain: list[Event]) -> None:
     state = fold(chain)
@@ -83,6 +84,7 @@ def test_no_body_makes_a_fold_raise(chain: list[Event]) -> None:
     Replay(chain).checksums()
 
 
+@settings(max_examples=50)
 @given(events(), st.data())
 def test_any_split_of_a_chain_gives_the_state_of_the_whole(chain: list[Event], data: st.DataObject) -> None:
     growing, rest = Fold(), list(chain)

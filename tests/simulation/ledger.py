@@ -13,7 +13,7 @@ from sidecar.core.authority import StoredEvent
 from sidecar.core.event import Event
 from tests.contract.model import ordered
 from tests.simulation.script import DANGLING_S, READ_LIMIT
-from tests.simulation.world import Facts
+from tests.simulation.world import Facts, State
 
 SLACK_US = 1_000
 QUIET = frozenset(
@@ -115,11 +115,18 @@ def _too_early(facts: Facts, now: int) -> str | None:
         kept = [event for event in state if event.event_id not in facts.lost]
         if "refused_dangling_prev" not in (verdict_of(state), verdict_of(kept)):
             since = None
-        elif since is None:
-            since = at
+        else:
+            since = min(at if since is None else since, _waiting_since(facts, state, at))
         if since is not None and _until(facts, at, now) - since >= DANGLING_S * 1e6 - SLACK_US:
             return None
     return "a dangling link was refused before its window was over"
+
+
+def _waiting_since(facts: Facts, state: State, now: int) -> int:
+    """When a row was first seen whose predecessor was deleted: its window runs from there (spec 3.5)."""
+    ids = {event.event_id for event in state}
+    waiting = {event for event in state if event.prev_event_id in facts.deleted - ids}
+    return min((at for at, before in facts.states if waiting & before), default=now)
 
 
 def _until(facts: Facts, at: int, now: int) -> int:

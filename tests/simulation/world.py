@@ -107,8 +107,8 @@ class Facts:
         A DELETE, a partition that leaves and a row in the store are seen by no lane, and what an
         older log read stored may be served until then: there each link is looked at alone.  So it is
         where a crash took a row from within the chain and the head stayed (spec 2.12 step 4 asks for
-        the head only), but nothing may stand on a lost row that was not visible beside it.  A pruned
-        copy stays readable as it is (spec 3.4).
+        the head only), but nothing may stand on a lost row that was not visible beside it, except what
+        a second writer put there.  A pruned copy stays readable as it is (spec 3.4), that row with it.
         """
         ours = [event for event in chain if event.event_id not in self.foreign]
         for event in ours:
@@ -119,6 +119,8 @@ class Facts:
                 return f"a newer version of {event.event_id} was delivered"
         ids = [event.event_id for event in chain]
         for one, two in pairwise(ids):
+            if two in self.foreign:
+                continue
             if one in self.lost and not any({one, two} <= _ids(state) for _, state in self.states):
                 return f"{two} stands on a row that was lost before"
         if self.foreign or self.deleted or self.left or self.lost.intersection(ids[:-1]):

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
+from sidecar.certified import created_at
 from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
 from sidecar.core.event import Event
 from tests.contract.model import ordered
@@ -39,6 +40,9 @@ from tests.simulation.script import (
 from tests.simulation.server import ROOT_RELID, Down, Row, Server, Transaction
 from tests.simulation.statements import Weather
 from tests.simulation.store import Disk
+
+OUTSIDE_LIVE_US = 2_000_000
+"""A row this old when it becomes visible may be outside the live window (3 s) at the next poll."""
 
 State = frozenset[Event]
 """The visible rows of one execution at one instant."""
@@ -85,11 +89,18 @@ class Facts:
             known = self.versions.setdefault(event.event_id, [])
             if event not in known:
                 known.append(event)
+        shown = tuple(event for event in state if not self._passed_by(event, at))
         # A chain that lost its beginning to a pruned partition goes on where it stands.
-        for rows in (tuple(state), *([tuple(self.all.values())] if self.left else [])):
+        for rows in (tuple(state), shown, *([tuple(self.all.values())] if self.left else [])):
             label, chain = ordered(rows)
             if label == "ordered":
                 self.chains.update(tuple(chain[:length]) for length in range(1, len(chain) + 1))
+
+    def _passed_by(self, event: Event, at: int) -> bool:
+        """Whether the live lane cannot have shown the row, and no other lane has: its clock is old."""
+        created = created_at(event.body)
+        old = created is not None and at - created > OUTSIDE_LIVE_US
+        return old and event.event_id not in self.delivered
 
     @property
     def log(self) -> State:

@@ -19,8 +19,8 @@ from tests.simulation.__main__ import shown
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.script import FAULTS, script
 
-FEW = 150
-FEW_S = 10.0
+FEW = 200
+FEW_S = 20.0
 MANY = 10_000
 MANY_S = float(os.environ.get("NOETL_CHAIN_SIMULATION_S", "1500"))
 """The torture run ends after so many seconds, however many seeds were played."""

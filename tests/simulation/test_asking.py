@@ -23,7 +23,7 @@ LEAST = 12
 """Seeds played however slow the machine is."""
 FEW_S = 4.0
 MANY = range(10_000)
-MANY_S = float(os.environ.get("NOETL_CHAIN_SIMULATION_S", "900"))
+MANY_S = float(os.environ.get("NOETL_CHAIN_ASKING_S", "900"))
 WITHIN = 100
 
 

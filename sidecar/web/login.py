@@ -15,6 +15,8 @@ from sidecar.web.problem import Problem, Refusal
 TRIES: Final = 5
 TRY_EVERY_S: Final = 12.0
 FORM: Final = "application/x-www-form-urlencoded"
+FIELDS: Final = 1024
+"""Of a form, which has at most as many bytes as any body."""
 HOME: Final = "/"
 
 
@@ -57,7 +59,7 @@ async def _form(request: Request) -> dict[str, str]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         return {}
     try:
-        fields = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=8)
+        fields = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=FIELDS)
     except ValueError:  # no UTF-8, or more fields
         return {}
     return {name: values[-1] for name, values in fields.items()}

@@ -23,7 +23,7 @@ demo: $(VENV)/.demo ## recorded logs, planted faults, an embedded Postgres: verd
 	@$(PY) -m sidecar demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev ## the test suite, against an embedded Postgres
-	@$(PY) -m pytest -m "not torture and not docker and not browser" -n 4 --dist worksteal $(PYTEST_ARGS)
+	@$(PY) -m pytest -m "not torture and not docker and not browser" -n 3 --dist worksteal $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev ## speed beside the same work without logic, in one run
 	@$(PY) -m benchmarks $(BENCH_ARGS)

@@ -83,9 +83,9 @@ async def test_the_first_tick_waits_for_the_first_stored_poll(
     """What waits since a restart is judged after a look at the table, not before."""
     real, go_on = Feed.take, asyncio.Event()
 
-    async def take(feed: Feed, batch: Any) -> Any:
+    async def take(feed: Feed, *told: Any) -> Any:
         await go_on.wait()
-        return await real(feed, batch)
+        return await real(feed, *told)
 
     monkeypatch.setattr(Feed, "take", take)
     measured = asyncio.Event()

@@ -16,7 +16,7 @@ COPY migrations migrations
 COPY docs/openapi.yaml docs/openapi.yaml
 RUN python3 -m venv /opt/noetl-chain \
  && /opt/noetl-chain/bin/pip install --no-cache-dir --disable-pip-version-check \
-      --find-links /wheels --constraint constraints.txt . \
+      --find-links /wheels --constraint constraints.txt '.[gossip]' \
  && find /opt/noetl-chain -name __pycache__ -prune -exec rm -rf {} + \
  && /opt/noetl-chain/bin/python -m compileall -q /opt/noetl-chain/lib
 

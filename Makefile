@@ -39,7 +39,7 @@ mutants: $(VENV)/.mutants ## break the core in every small way and see a test fa
 	@$(PY) -m mutmut results
 
 torture: $(VENV)/.dev ## the long runs
-	@$(PY) -m pytest -m torture --timeout 1800 $(PYTEST_ARGS)
+	@$(PY) -m pytest -m torture --timeout 900 $(PYTEST_ARGS)
 
 # One stamp a flavour.  `dev` holds all of `demo`, so after `make test` the demo installs nothing.
 $(VENV)/.dev: $(VENV)/.python $(INPUTS)

@@ -25,12 +25,37 @@ import uvloop
 from rich.console import Console
 from rich.table import Table as Grid
 
-from benchmarks import catchup, certificate, chainread, detection, growth, live
+from benchmarks import (
+    catchup,
+    certificate,
+    chainread,
+    costs,
+    detection,
+    growth,
+    live,
+    rejoin,
+    shardmodel,
+    stores,
+    storm,
+)
 from benchmarks.data import filled
 from benchmarks.result import Result
 from sidecar.demo.postgres import EmbeddedPostgres
 
-ROWS = ("catch-up", "verify", "live", "read", "growth", "certificate", "detection")
+ROWS = (
+    "catch-up",
+    "verify",
+    "live",
+    "read",
+    "growth",
+    "certificate",
+    "detection",
+    "rejoin",
+    "costs",
+    "shards",
+    "stores",
+    "storm",
+)
 
 
 def main() -> int:
@@ -95,9 +120,34 @@ async def _results(
         table = await filled(server, "bench_live", rows=6_000, events=60, body_bytes=600)
         for result in await live.measure(table.dsn, seconds=chosen.seconds, rate=chosen.rate):
             yield result
+    if "rejoin" in only:
+        table = await filled(server, "bench_rejoin", rows=chosen.rows // 3, events=60, body_bytes=600)
+        yield await rejoin.caught_up(table, turns=chosen.turns)
+        yield await rejoin.followed(table.dsn, turns=3, seconds=chosen.seconds / 2, rate=chosen.rate)
     if "detection" in only:
         table = await filled(server, "bench_detection", rows=600, events=60, body_bytes=600)
         for result in await detection.measure(table.dsn, plants=chosen.plants):
+            yield result
+
+    if "costs" in only:
+        rate = min(200, chosen.rate)
+        for result in await costs.measure(
+            server, rows=min(30_000, chosen.rows), turns=2, rate=rate, seconds=chosen.seconds
+        ):
+            yield result
+    if "storm" in only:
+        table = await filled(server, "bench_storm", rows=chosen.rows, events=chosen.events, body_bytes=600)
+        yield await storm.measure(table, turns=chosen.turns)
+    if "shards" in only:
+        for result in shardmodel.measure():
+            yield result
+    if "stores" in only:
+        servers = stores.Servers()
+        try:
+            measured = await stores.measure(servers, rows=min(30_000, chosen.rows), events=60, turns=3)
+        finally:
+            servers.stop()
+        for result in measured:
             yield result
 
 

@@ -11,7 +11,8 @@ from typing import Final
 from benchmarks import limit
 from benchmarks.data import Table
 from benchmarks.result import Result, median, versus
-from sidecar import app
+from sidecar.commands.backfill import backfilled
+from sidecar.commands.verify import verification
 from sidecar.settings import Settings
 
 GOAL: Final = 0.75
@@ -72,10 +73,10 @@ async def _limit(table: Table, store: Path) -> int:
 
 async def _ours(table: Table, store: Path) -> int:
     settings = Settings.given(dsn=table.dsn, store=str(store))
-    _, rows = await app.backfilled(settings)
+    _, rows = await backfilled(settings)
     return rows
 
 
 async def _verify(table: Table, store: Path) -> int:
-    found = await app.verification(Settings.given(dsn=table.dsn))
+    found = await verification(Settings.given(dsn=table.dsn))
     return found.events

@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.data import BASE_ID, Table
 from benchmarks.result import Result, median, quantile
-from sidecar import app
+from sidecar.commands.backfill import backfilled
 from sidecar.settings import Settings
 from sidecar.source.log import PostgresLog
 from sidecar.source.opened import LogSource
@@ -26,7 +26,7 @@ async def measure(table: Table) -> Result:
     """Milliseconds of `chain_if_authoritative`; the limit is the complete read of the log."""
     with TemporaryDirectory(prefix="noetl-chain-bench-") as folder:
         path = str(Path(folder) / "chain.db")
-        await app.backfilled(Settings.given(dsn=table.dsn, store=path))
+        await backfilled(Settings.given(dsn=table.dsn, store=path))
         source = await LogSource.open(SourceOptions(table.dsn))
         try:
             async with ChainStore.open(path) as store:

@@ -21,8 +21,9 @@ from sidecar.source.log import event_columns
 from sidecar.source.scan import BATCH_BYTES, BATCH_ROWS
 from sidecar.source.table import inspect
 from sidecar.store import ChainStore
-from sidecar.store.connection import Connection, open_writer
+from sidecar.store.connection import Connection
 from sidecar.store.rows import INSERT_EVENT
+from sidecar.store.sqlite import open_writer
 
 
 async def copy(dsn: str, store: Path, *, body_bytes: int) -> int:

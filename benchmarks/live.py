@@ -46,10 +46,10 @@ async def measure(dsn: str, *, seconds: float, rate: int) -> list[Result]:
             seen: dict[int, float] = {}
             ended = threading.Event()
             observer = threading.Thread(target=_observe, args=(path, seen, ended))
-            committed = await _written(dsn, 1, rate, base=LIVE_BASE - ID_STEP * EXECUTIONS)  # warms up
+            committed = await written(dsn, 1, rate, base=LIVE_BASE - ID_STEP * EXECUTIONS)  # warms up
             observer.start()
             busy, began = process.cpu_times(), time.perf_counter()
-            committed = await _written(dsn, seconds, rate, base=LIVE_BASE)
+            committed = await written(dsn, seconds, rate, base=LIVE_BASE)
             took, after = time.perf_counter() - began, process.cpu_times()
             await _all_seen(seen, committed)
             ended.set()
@@ -112,7 +112,7 @@ def _follows(store: Path) -> bool:
     return bool(found[0])
 
 
-async def _written(dsn: str, seconds: float, rate: int, *, base: int) -> dict[int, float]:
+async def written(dsn: str, seconds: float, rate: int, *, base: int) -> dict[int, float]:
     """Write at the rate; the commit time of each event."""
     connections = [await asyncpg.connect(dsn) for _ in range(4)]
     committed: dict[int, float] = {}

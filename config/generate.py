@@ -14,7 +14,8 @@ from typing import Any, Final
 import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from config.dashboards import DASHBOARDS, build
+from config.dashboards import build
+from config.panels import DASHBOARDS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GRAFANA: Final = ROOT / "config" / "grafana" / "dashboards"

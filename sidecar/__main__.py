@@ -1,4 +1,4 @@
-"""The process: SIGTERM gets a meaning before anything else is imported, then the commands."""
+"""The process: signals get a meaning before anything else is imported, then the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ def main() -> None:
     termination.install()
     from sidecar.cli import entry
 
-    sys.exit(entry(sys.argv[1:]))
+    code = entry(sys.argv[1:])
+    termination.ended(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

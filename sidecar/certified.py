@@ -27,14 +27,15 @@ from sidecar.core.digest import document
 from sidecar.core.due import SECOND, Due
 from sidecar.core.event import Event
 from sidecar.core.jsonvalue import Json
-from sidecar.core.links import Ordered
 from sidecar.core.misses import Watched, WatchList
 from sidecar.core.populate import Diverged, InSync
 from sidecar.core.ports import Batch, Clock, ExecutionLog, Key, Populated, Store, Unit
+from sidecar.core.rejoin import InOrder
 from sidecar.core.state import WorkflowState
 from sidecar.core.workflow import Fold
 
-LIVE: Final = "live"
+LIVE: Final = frozenset({"live", "wal"})
+"""The lanes that hand over everything new, each of its source."""
 WAITING_MAX: Final = 200_000
 """Rows remembered that the live lane delivered and that wait in a pool: bounds memory only."""
 
@@ -87,6 +88,20 @@ class Certified:
         self._certificates = Certificates[WorkflowState]()
         self._watched = WatchList()
         self._waiting: dict[Key, None] = {}
+        self._since = 0
+        self._tree = ""
+
+    async def begin(self, store: Store) -> None:
+        """Go on where the process before ended.
+
+        Rows written before its last live poll may have been shown to it alone, and what it knew
+        of rows that waited has gone with it: of these nothing is asked.
+
+        Raises:
+            StoreError: the cursors could not be read.
+        """
+        cursors = await store.cursors()
+        self._since = max((each.polled_at for lane, each in cursors.items() if lane in LIVE), default=0)
 
     @property
     def tracked(self) -> int:
@@ -106,7 +121,7 @@ class Certified:
         """
         populated = await unit.populate(logs)
         if self.on and populated:
-            dues = {} if lane == LIVE else await unit.due(populated.keys())
+            dues = {} if lane in LIVE else await unit.due(populated.keys())
             epochs = {log.execution_id: log.read.epoch for log in logs}
             unit.on_commit(partial(self._observe_populated, populated, dues, epochs, lane))
         return populated
@@ -123,7 +138,7 @@ class Certified:
 
     def emitted(self, unit: Unit, batch: Batch, waits: Waits) -> None:
         """`unit` commits the last of `batch`: what the live lane has shown is no longer awaited."""
-        if self.on and batch.lane == LIVE:
+        if self.on and batch.lane in LIVE:
             unit.on_commit(partial(self._emitted, batch, waits))
 
     def _observe_populated(
@@ -142,7 +157,7 @@ class Certified:
             self._observe(i, first, new, ended=done.partition.terminal)
             due = dues.get(i)
             asked_again = done.cleared_bar or (due is not None and due.reread is not None)
-            if lane != LIVE and first > 1 and not asked_again:
+            if lane not in LIVE and first > 1 and not asked_again:
                 self._watch(new, epochs.get(i))
 
     def _observe_appended(self, partition: Partition, rows: Sequence[StoredEvent], lane: str) -> None:
@@ -152,7 +167,7 @@ class Certified:
             return
         events = [row.event for row in rows]
         self._observe(partition.execution_id, rows[0].exec_seq, events, ended=partition.terminal)
-        if lane != LIVE:  # rows are appended behind a head, never to nothing
+        if lane not in LIVE:  # rows are appended behind a head, never to nothing
             self._watch(events, partition.head_epoch)
 
     def _observe(self, execution_id: int, first: int, events: Sequence[Event], *, ended: bool) -> None:
@@ -177,10 +192,12 @@ class Certified:
             del self._waiting[key]
         if batch.cursor is None:
             return
-        if batch.began_at is None:  # it kept stored rows to itself, and may have passed them by
+        # With another tree, or while it kept stored rows to itself, it may have passed rows by.
+        moved, self._tree = batch.cursor.tree != self._tree, batch.cursor.tree
+        if moved or batch.began_at is None:
             self._watched.clear()
             return
-        floor = batch.server_now - self._live_window
+        floor = max(batch.server_now - self._live_window, self._since)
         for key in self._watched.polled(began_at=batch.began_at, floor=floor, epoch=batch.epoch):
             self._certificates.diverge(key[0])
 
@@ -266,7 +283,7 @@ class Certified:
 def _new(done: Populated) -> tuple[Sequence[Event], int]:
     """The events that a populate appended, and the position of the first."""
     outcome = done.outcome
-    if not (done.written and isinstance(outcome, InSync) and isinstance(done.order, Ordered)):
+    if not (done.written and isinstance(outcome, InSync) and isinstance(done.order, InOrder)):
         return (), 0
     before = outcome.total - outcome.appended
     return done.order.events[before:], before + 1

@@ -7,26 +7,32 @@ Machine output goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from sidecar import __version__, termination
-from sidecar.arguments import Format, execution_id, finding_number, moment
+from sidecar.commands import completion, groups
+from sidecar.commands.arguments import Format, Shell, execution_id, finding_number, moment
+from sidecar.commands.command import NEGATIVE_IDS, Given, Json, command
 from sidecar.errors import ConfigError, InvariantError, SidecarError
-
-if TYPE_CHECKING:  # pydantic-settings takes longer to import than the rest together
-    from sidecar.settings import Settings
 
 SETTLE_ON_TERMINAL_S: Final = 5.0
 INTERRUPTED: Final = 130
+UNREAD: Final = 128 + signal.SIGPIPE
+UNWRITABLE: Final = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Of stdout: whatever else fails with one of these has been turned into an error of ours."""
 
 cli = typer.Typer(
-    name="noetl-chain",
+    name=completion.PROGRAM,
     help="Follow noetl.event, feed a chain store, show how often they disagreed and how much was compared.",
     epilog=(
         "Exit codes: 0 good, 1 findings, 2 usage or configuration, 3 incomplete, "
@@ -40,32 +46,29 @@ cli = typer.Typer(
 )
 
 
-Dsn = Annotated[
-    str | None,
-    typer.Option("--dsn", metavar="URL", help="postgresql:// URL of the log. [NOETL_CHAIN_DSN]"),
-]
-DsnFile = Annotated[
-    str | None,
-    typer.Option("--dsn-file", metavar="FILE", help="File with that URL. [NOETL_CHAIN_DSN_FILE]"),
-]
-Store = Annotated[
-    str | None,
-    typer.Option("--store", metavar="PATH|URL", help="The chain store. [NOETL_CHAIN_STORE]"),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-
-
-@cli.command()
-def run(dsn: Dsn = None, dsn_file: DsnFile = None, store: Store = None) -> None:
+@command(
+    cli,
+    "run",
+    "NOETL_CHAIN_POPULATE=on NOETL_CHAIN_COMPARE=on noetl-chain run --dsn-file /run/secrets/dsn",
+    "noetl-chain run --store /data/noetl-chain/chain.db",
+)
+def run(given: Given) -> int:
     """Follow the log until SIGTERM: the sidecar."""
-    settings = _settings(dsn, dsn_file, store)
+    settings = given.settings()
     from sidecar import app
 
-    raise typer.Exit(app.main_run(settings))
+    return app.main_run(settings)
 
 
-@cli.command()
+@command(
+    cli,
+    "verify",
+    "noetl-chain verify --dsn postgresql://reader@db/noetl",
+    "noetl-chain verify --dsn-file /run/secrets/dsn --store chain.db --since 2h --json",
+    "noetl-chain verify --execution 617234891234567890 --report findings.html",
+)
 def verify(
+    given: Given,
     execution: Annotated[
         list[str] | None,
         typer.Option("--execution", metavar="ID", help="Only this execution; may be repeated."),
@@ -93,10 +96,7 @@ def verify(
         typer.Option("--report", metavar="FILE.html", help="Write a page with the findings drawn, too."),
     ] = None,
     as_json: Json = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
+) -> int:
     """Compare every execution of the log once.
 
     Without --store a temporary store is filled, read back guarded and compared (the variable
@@ -107,69 +107,82 @@ def verify(
     begun = _moment(since)
     from sidecar.settings import store_option
 
-    opened = None if store is None else store_option(store)
-    settings = _settings(dsn, dsn_file, None)
-    from sidecar import app
+    opened = None if given.store is None else store_option(given.store)
+    settings = Given(given.dsn, given.dsn_file).settings()
+    from sidecar.commands.verify import main_verify
 
     termination.unwind()
-    raise typer.Exit(
-        app.main_verify(
-            settings,
-            executions=executions,
-            since=begun,
-            store=opened,
-            settle=_settle(settle),
-            as_json=as_json,
-            report=report,
-        )
+    return main_verify(
+        settings,
+        executions=executions,
+        since=begun,
+        store=opened,
+        settle=_settle(settle),
+        as_json=as_json,
+        report=report,
     )
 
 
-@cli.command()
-def backfill(as_json: Json = False, dsn: Dsn = None, dsn_file: DsnFile = None, store: Store = None) -> None:
-    """Fill the store from the whole log; started again it goes on where it stopped."""
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import app
+@command(
+    cli,
+    "backfill",
+    "noetl-chain backfill --dsn postgresql://reader@db/noetl --store /data/noetl-chain/chain.db",
+)
+def backfill(given: Given, as_json: Json = False) -> int:
+    """Fill the store from the whole log.
+
+    Started again it goes on where it stopped.
+    """
+    settings = given.settings()
+    from sidecar.commands.backfill import main_backfill
 
     termination.unwind()
-    raise typer.Exit(app.main_backfill(settings, as_json=as_json))
+    return main_backfill(settings, as_json=as_json)
 
 
-@cli.command()
+@command(
+    cli,
+    "status",
+    "noetl-chain status --api http://127.0.0.1:9110",
+    "noetl-chain status --store chain.db --json",
+)
 def status(
+    given: Given,
     api: Annotated[
         str | None,
         typer.Option("--api", metavar="URL", help="Ask a running sidecar: http://127.0.0.1:9110."),
     ] = None,
     as_json: Json = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Show coverage beside divergences, and whether the run may be accepted.
+) -> int:
+    """Show coverage beside divergences, and acceptance.
 
     From a running sidecar, or from a store file, also beside one.  Exit 0 accepted, 1 findings,
-    3 not accepted for another reason.
+    3 not accepted for another reason: the reasons are shown.
     """
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import statuscommand
+    settings = given.settings()
+    from sidecar.commands.status import main_status
 
     termination.unwind()
-    raise typer.Exit(statuscommand.main_status(settings, api=api, as_json=as_json))
+    return main_status(settings, api=api, as_json=as_json)
 
 
-@cli.command()
-def doctor(as_json: Json = False, dsn: Dsn = None, dsn_file: DsnFile = None, store: Store = None) -> None:
-    """Check server, role, table, horizon, store and settings; every finding names its remedy."""
-    settings = _settings(dsn, dsn_file, store)
+@command(cli, "doctor", "noetl-chain doctor --dsn postgresql://reader@db/noetl --store chain.db")
+def doctor(given: Given, as_json: Json = False) -> int:
+    """Check server, role, table, store and settings.
+
+    Also the horizon, and who holds it back.  Every finding names its remedy; nothing is written,
+    also beside a running sidecar.
+    """
+    settings = given.settings()
     from sidecar.doctor.main import main_doctor
 
     termination.unwind()
-    raise typer.Exit(main_doctor(settings, as_json=as_json))
+    return main_doctor(settings, as_json=as_json)
 
 
-@cli.command()
+@command(cli, "demo", "noetl-chain demo", "noetl-chain demo --keep", "noetl-chain demo --seconds 20 --json")
 def demo(
+    given: Given,
     seconds: Annotated[
         float | None,
         typer.Option("--seconds", min=1, max=86_400, metavar="N", help="Play at most this long."),
@@ -180,226 +193,138 @@ def demo(
     ] = 8.0,
     keep: Annotated[bool, typer.Option("--keep", help="Stay up afterwards, until Ctrl-C.")] = False,
     as_json: Json = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Play recorded logs with planted faults against an embedded Postgres, and judge the judge.
+) -> int:
+    """Play recorded logs with planted faults.
 
-    Exit 1 if a verdict contradicts the ledger of planted faults.
+    Against an embedded Postgres, and the judge is judged: exit 1 if a verdict contradicts the
+    ledger of planted faults.
     """
-    if (dsn, dsn_file, store) != (None, None, None):
-        raise ConfigError(
-            "the demo brings its own Postgres and its own store",
-            hint="leave out --dsn, --dsn-file and --store; use `run` or `verify` on yours",
-        )
+    given.none("the demo brings its own Postgres and its own store", "use `run` or `verify` on yours")
     from sidecar.demo.main import main_demo
 
     termination.unwind()
-    raise typer.Exit(main_demo(seconds=seconds, speed=speed, keep=keep, as_json=as_json))
+    return main_demo(seconds=seconds, speed=speed, keep=keep, as_json=as_json)
 
 
-@cli.command("inspect", context_settings={"ignore_unknown_options": True})
+@command(
+    cli,
+    "inspect",
+    "noetl-chain inspect 617234891234567890 --store chain.db",
+    "noetl-chain inspect 617234891234567890 --dsn-file /run/secrets/dsn --format dot",
+    context_settings=NEGATIVE_IDS,
+)
 def inspect_(
+    given: Given,
     execution: Annotated[str, typer.Argument(metavar="ID", help="The execution.")],
     form: Annotated[
-        Format, typer.Option("--format", metavar="text|json|mermaid|dot", help="How it is shown.")
-    ] = Format.TEXT,
+        Format | None,
+        typer.Option("--format", metavar="text|json|mermaid|dot", help="How it is shown; text."),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Fold no linear runs.")] = False,
     payload: Annotated[
         bool, typer.Option("--payload", help="Show the bodies that the findings keep.")
     ] = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Show one execution: its links as a tree, what each side holds, verdict, findings.
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> int:
+    """Show one execution, its links as a tree.
 
-    Read-only, also beside a running sidecar; without a store it shows the log, without
-    Postgres the store.  An execution that was never seen ends with 3.
+    What each side holds, the verdict, the findings.  Read-only, also beside a running sidecar;
+    without a store it shows the log, without Postgres the store.  An execution that was never
+    seen ends with 3.
     """
     wanted = execution_id(execution, hint="ID")
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import inspectcommand
+    if as_json and form not in (None, Format.JSON):
+        raise ConfigError("--json and another --format are both given", hint="leave one of them out")
+    settings = given.settings()
+    from sidecar.commands.inspect import main_inspect
 
     termination.unwind()
-    raise typer.Exit(
-        inspectcommand.main_inspect(
-            settings,
-            wanted,
-            form=form.value,
-            everything=everything,
-            payload=payload,
-            store_given=store is not None,
-        )
+    return main_inspect(
+        settings,
+        wanted,
+        form=(Format.JSON if as_json else form or Format.TEXT).value,
+        everything=everything,
+        payload=payload,
+        store_given=given.store is not None,
     )
 
 
-@cli.command(context_settings={"ignore_unknown_options": True})
+@command(
+    cli,
+    "ack",
+    "noetl-chain ack 41 --why 'restored from backup' --store chain.db",
+    "noetl-chain ack 41 --undo --store chain.db",
+    context_settings=NEGATIVE_IDS,
+)
 def ack(
+    given: Given,
     finding: Annotated[
         str, typer.Argument(metavar="ID", help="The finding's number, as `inspect` shows it.")
     ],
     why: Annotated[str | None, typer.Option("--why", metavar="TEXT", help="The reason.")] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take it back: the finding counts again.")] = False,
     as_json: Json = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Acknowledge one finding: kept and shown, no longer counted in acceptance or alerts.
+) -> int:
+    """Acknowledge one finding, also beside a running sidecar.
 
-    Also beside a running sidecar.
+    It is kept and shown, and no longer counted in acceptance or alerts.
     """
     number = finding_number(finding)
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import ackcommand
+    settings = given.settings()
+    from sidecar.commands.ack import main_ack
 
-    raise typer.Exit(ackcommand.main_ack(settings, number, why=why, undo=undo, as_json=as_json))
+    return main_ack(settings, number, why=why, undo=undo, as_json=as_json)
 
 
-schema = typer.Typer(
-    help="Print or apply the SQL this program brings; NoETL's own tables are never touched.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+@command(
+    cli,
+    "completion",
+    "noetl-chain completion bash",
 )
-cli.add_typer(schema, name="schema")
+def completion_(
+    given: Given,
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="For which shell.")],
+) -> int:
+    """Print a script that completes commands and options.
 
-Reader = Annotated[str | None, typer.Option("--reader", metavar="ROLE", help="Name of the reader role.")]
-
-
-@schema.command("print")
-def schema_print(
-    group: Annotated[
-        str | None, typer.Argument(metavar="[store|noetl|postgres]", help="All when left out.")
-    ] = None,
-    reader: Reader = None,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Print the SQL on stdout, names in place."""
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import schema as files
-
-    groups = tuple(files.Group) if group is None else (_group(group, tuple(files.Group)),)
-    text = files.printed(
-        tuple(files.Group(each) for each in groups),
-        schema=settings.noetl_schema,
-        reader=reader or files.READER,
-    )
-    typer.echo(text)
-
-
-@schema.command("apply")
-def schema_apply(
-    group: Annotated[str, typer.Argument(metavar="store|noetl|postgres")],
-    reader: Reader = None,
-    event_table: Annotated[
-        bool,
-        typer.Option(
-            "--event-table", help="With noetl: create an empty event table where none is, for a demo."
-        ),
-    ] = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Apply one group in one transaction: the store's layout, or the reader role and its rights."""
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import schema as files
-
-    wanted = files.Group(_group(group, tuple(files.Group)))
-    termination.unwind()
-    done = files.apply(settings, wanted, reader=reader or files.READER, event_table=event_table)
-    typer.echo(done, err=True)
-
-
-def _group(text: str, known: Sequence[str]) -> str:
-    if text not in known:
-        raise typer.BadParameter("store, noetl or postgres", param_hint="GROUP")
-    return text
-
-
-store_group = typer.Typer(
-    help="Look after a store file: check it, copy it, fill one partition anew.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-cli.add_typer(store_group, name="store")
-
-
-@store_group.command("check")
-def store_check(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out comparing every index with its table.")
-    ] = False,
-    as_json: Json = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Read the whole store, also beside a running sidecar, and say what contradicts itself."""
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import storecommands
-
-    termination.unwind()
-    raise typer.Exit(storecommands.main_store_check(settings, quick=quick, as_json=as_json))
-
-
-@store_group.command("backup")
-def store_backup(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to make; it must not exist.")],
-    as_json: Json = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Copy the store into one file, also beside a running sidecar, and check the copy."""
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import storecommands
-
-    termination.unwind()
-    raise typer.Exit(storecommands.main_store_backup(settings, path, as_json=as_json))
-
-
-@store_group.command("rebuild", context_settings={"ignore_unknown_options": True})
-def store_rebuild(
-    execution: Annotated[str, typer.Argument(metavar="ID", help="The execution.")],
-    as_json: Json = False,
-    dsn: Dsn = None,
-    dsn_file: DsnFile = None,
-    store: Store = None,
-) -> None:
-    """Fill one partition anew from the log; what stood there is kept as evidence.
-
-    Not beside a running sidecar.  A log that is refused changes nothing and ends with 3.
+    bash: eval "$(noetl-chain completion bash)" in ~/.bashrc; docs/commands.md has the others.
     """
-    wanted = execution_id(execution, hint="ID")
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import storecommands
-
-    termination.unwind()
-    raise typer.Exit(storecommands.main_store_rebuild(settings, wanted, as_json=as_json))
+    given.none("a completion script knows neither log nor store", "it is the same for all")
+    typer.echo(completion.script(shell.value))
+    return 0
 
 
-@store_group.command("upgrade")
-def store_upgrade(dsn: Dsn = None, dsn_file: DsnFile = None, store: Store = None) -> None:
-    """Bring a store of an older layout to this one; there is no older one yet."""
-    settings = _settings(dsn, dsn_file, store)
-    from sidecar import storecommands
-
-    raise typer.Exit(storecommands.main_store_upgrade(settings))
+cli.add_typer(groups.schema, name="schema")
+cli.add_typer(groups.store, name="store")
 
 
 def entry(arguments: Sequence[str]) -> int:
     """Run one command and say how it ended.
 
     Returns:
-        The exit code of the design; 130 after Ctrl-C.
+        The exit code of the design; 130 after Ctrl-C, 141 when nobody reads the output any more.
     """
+    output = sys.stdout
     try:
-        cli(args=list(arguments), prog_name="noetl-chain")
+        code = _ended(arguments)
+        output.flush()
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        with suppress(OSError, ValueError):  # what is left of the output goes nowhere, and silently
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        if error.errno == errno.EPIPE:
+            return UNREAD
+        why = errno.errorcode[error.errno]
+        return _failed([ConfigError(f"the output cannot be written ({why})", hint="write it elsewhere")])
+    return code if sys.stdout is output else UNREAD  # typer puts another one there
+
+
+def _ended(arguments: Sequence[str]) -> int:
+    if completion.VARIABLE in os.environ:
+        completion.prepare()
+    try:
+        cli(args=list(arguments), prog_name=completion.PROGRAM)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
@@ -437,14 +362,8 @@ def _failed(failures: Sequence[SidecarError]) -> int:
         line = " ".join(str(failure).split())
         print(f"noetl-chain: {line}", file=sys.stderr)  # noqa: T201 - the one place that speaks to people
         if failure.hint:
-            print(f"  {failure.hint}", file=sys.stderr)  # noqa: T201
+            print(f"  {failure.hint}", file=sys.stderr)  # noqa: T201 - as above
     return failures[0].exit_code
-
-
-def _settings(dsn: str | None, dsn_file: str | None, store: str | None) -> Settings:
-    from sidecar.settings import load
-
-    return load(dsn=dsn, dsn_file=dsn_file, store=store)
 
 
 def _settle(given: float | None) -> float:

@@ -71,6 +71,10 @@ class StoreLocked(StoreError):
     """Another sidecar owns this store file."""
 
 
+class StoreFenced(StoreError):
+    """Another sidecar took this store over: nothing of this one is committed any more."""
+
+
 class StoreFormatError(StoreError):
     """The store was written by another layout: refused, its marker untouched."""
 
@@ -88,6 +92,10 @@ class PartitionUnreadable(StoreCorrupt):
 
 class Invalid(StoreError):
     """A call's argument is not a chain event (bad id, write-once key taken).  No event was written."""
+
+
+class OpRefused(StoreError):
+    """Whoever is to answer for an operation of the fleet's record does not.  Nothing was written."""
 
 
 class NotHead(StoreError):
@@ -124,6 +132,12 @@ class Forked(StoreError):
         self.prev = prev
         self.first = first
         self.second = second
+
+
+class GossipError(SidecarError):
+    """The network's: this node takes no part in the fleet's gossip.  Trying again may help."""
+
+    retryable = True
 
 
 class InvariantError(SidecarError):

@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, SecretStr
+from pydantic_settings import NoDecode
+
+from sidecar.core.shards import Shard
+from sidecar.errors import ConfigError
 
 
 class Reading(StrEnum):
@@ -68,10 +72,64 @@ def bind(text: object) -> Bind:
     host, colon, port = str(text).strip().rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise ValueError("write it as host:port")
-    return Bind(host.removeprefix("[").removesuffix("]"), int(port))
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if "[" in host or "]" in host:  # half of [::1]:9110, and its last group is no port
+        raise ValueError("write it as host:port, an IPv6 address in brackets")
+    return Bind(host, int(port))
+
+
+def no_bind(text: object) -> Bind | None:
+    """As `bind`; blank: nothing listens."""
+    return None if text is None or str(text).strip() == "" else bind(text)
+
+
+PEERS_MAX: Final = 100
+
+
+def peers(text: object) -> tuple[str, ...]:
+    """`host:port` divided by commas; blank: none.
+
+    Raises:
+        ValueError: one of them is none, or there are too many.
+    """
+    if isinstance(text, tuple | list):
+        return tuple(str(bind(each)) for each in text)
+    found = tuple(str(bind(each)) for each in str(text).split(",")) if str(text).strip() else ()
+    if len(found) > PEERS_MAX:
+        raise ValueError(f"more than {PEERS_MAX} peers")
+    return found
 
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
+_SSLMODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
+
+def tls_mode(text: object) -> str | None:
+    """One of libpq's words; blank: none.
+
+    Raises:
+        ValueError: it is another.
+    """
+    word = "" if text is None else str(text).strip()
+    if word and word not in _SSLMODES:
+        raise ValueError(f"not one of {', '.join(_SSLMODES)}")
+    return word or None
+
+
+_SLOT = re.compile(r"[a-z0-9_]{1,50}")
+
+
+def slot_name(text: object) -> str:
+    """A name of a replication slot, with room for a shard's ending.
+
+    Raises:
+        ValueError: it is none.
+    """
+    name = str(text)
+    if _SLOT.fullmatch(name) is None:
+        raise ValueError("not 1 to 50 lower-case letters, digits and _")
+    return name
 
 
 def identifier(text: object) -> str:
@@ -86,6 +144,13 @@ def identifier(text: object) -> str:
     return name
 
 
+_NO_PATH: Final = re.compile(
+    r"(sqlite|postgres|postgresql):|(.*\s)?(user|host|hostaddr|port|dbname|password|service|sslmode)\s*=",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A URL that lacks a slash, or libpq's keywords."""
+
+
 def store_url(text: object) -> str:
     """A store's URL; a path becomes `sqlite:///` and its absolute form.
 
@@ -97,7 +162,8 @@ def store_url(text: object) -> str:
         raise ValueError("it is empty")
     if place.startswith(("sqlite:///", "postgresql://", "postgres://")):
         return place
-    if "://" in place or place.startswith("sqlite:"):
+    if "://" in place or _NO_PATH.match(place):
+        # Taken for a path it would be shown, with the password in it.
         raise ValueError("write a path, sqlite:///PATH or postgresql://…")
     return "sqlite:///" + os.path.abspath(os.path.expanduser(place))
 
@@ -132,6 +198,35 @@ def patterns(text: object) -> tuple[str, ...]:
     if len(found) > PATTERNS_MAX:
         raise ValueError(f"more than {PATTERNS_MAX} patterns")
     return found
+
+
+_ORDINAL: Final = re.compile(r"-([0-9]{1,4})\Z", re.ASCII)
+
+
+def shard_of(index: int | None, count: int, host: str) -> Shard:
+    """The shard that was asked for; without an index the ordinal of a StatefulSet's pod.
+
+    Args:
+        host: The host's name, asked only where there are several shards and no index.
+
+    Raises:
+        ConfigError: there is no such shard, or nothing says which one.
+    """
+    name = "NOETL_CHAIN_SHARD_INDEX"
+    if index is None and count > 1:
+        ordinal = _ORDINAL.search(host.partition(".")[0])
+        if ordinal is None:
+            raise ConfigError(
+                "NOETL_CHAIN_SHARD_COUNT asks for several shards and nothing says which one this is",
+                hint=f"set {name}, or run as a StatefulSet, whose pods end in -0, -1, …",
+            )
+        name, index = "the number that ends the host's name", int(ordinal[1])
+    if (index or 0) >= count:
+        raise ConfigError(
+            f"{name} must be below NOETL_CHAIN_SHARD_COUNT: there is no shard {index} of {count}",
+            hint=f"{count} shard(s) are numbered from 0; a StatefulSet has as many replicas as shards",
+        )
+    return Shard(index or 0, count)
 
 
 def lower(text: object) -> object:
@@ -171,7 +266,9 @@ Gate = Annotated[Reading, BeforeValidator(reading)]
 Text = Annotated[str | None, BeforeValidator(_unset_if_empty)]
 Secret = Annotated[SecretStr | None, BeforeValidator(_unset_if_empty)]
 File = Annotated[Path | None, BeforeValidator(_unset_if_empty)]
+OptionalBind = Annotated[Bind | None, NoDecode, BeforeValidator(no_bind)]
 Int = Annotated[int, BeforeValidator(_integer)]
+Index = Annotated[int | None, BeforeValidator(_integer), BeforeValidator(_unset_if_empty)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
 Hours = Annotated[float, BeforeValidator(_decimal), Field(allow_inf_nan=False)]
 Ratio = Annotated[float, BeforeValidator(_decimal), Field(allow_inf_nan=False)]

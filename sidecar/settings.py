@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from pathlib import Path
+from socket import gethostname
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import quote, urlencode
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from sidecar import credentials
 from sidecar.core.due import SECOND, Windows
+from sidecar.core.shards import Shard
 from sidecar.errors import ConfigError
 from sidecar.readings import (
     DEFAULT_API_BIND,
@@ -28,7 +29,9 @@ from sidecar.readings import (
     File,
     Gate,
     Hours,
+    Index,
     Int,
+    OptionalBind,
     Ratio,
     Reading,
     Seconds,
@@ -38,15 +41,18 @@ from sidecar.readings import (
     identifier,
     lower,
     patterns,
+    peers,
+    shard_of,
+    slot_name,
     store_url,
     store_urls,
+    tls_mode,
 )
 
 __all__ = [
     "DEFAULT_STORE",
     "GATES",
     "PREFIX",
-    "RESERVED",
     "Arming",
     "Bind",
     "Reading",
@@ -63,9 +69,6 @@ REPLICAS_MAX: Final = 8
 INVARIANT_H_MIN: Final = 1.0
 INVARIANT_H_MAX: Final = 400 * 24.0
 DEFAULT_STORE: Final = "sqlite:////data/noetl-chain/chain.db"
-
-RESERVED: Final = frozenset(PREFIX + name for name in ("GOSSIP_KEY_FILE",))
-"""Names kept for later versions.  Set today they change nothing, and the start says so."""
 
 
 class Arming(StrEnum):
@@ -114,7 +117,9 @@ class Settings(BaseSettings):
     database: Text = _var("POSTGRES_DATABASE", repr=False, description="Database.")
     password: Secret = _var("POSTGRES_PASSWORD", repr=False, description="Password.")
     password_file: File = _var("POSTGRES_PASSWORD_FILE", repr=False, description="File with the password.")
-    sslmode: Text = _var("PGSSLMODE", description="As in libpq: disable … verify-full.")
+    sslmode: Annotated[str | None, BeforeValidator(tls_mode)] = _var(
+        "PGSSLMODE", description="As in libpq: disable … verify-full."
+    )
     sslrootcert: Text = _var("PGSSLROOTCERT", description="As in libpq: file with trusted roots.")
     noetl_schema: Annotated[str, BeforeValidator(identifier)] = _var(
         "NOETL_SCHEMA", "noetl", description="Schema of the event table."
@@ -128,8 +133,14 @@ class Settings(BaseSettings):
     )
 
     # Tail
-    tail: Annotated[Literal["poll"], BeforeValidator(lower)] = Field(
-        "poll", description="How the table is followed."
+    tail: Annotated[Literal["poll", "wal"], BeforeValidator(lower)] = Field(
+        "poll", description="How the table is followed. wal: by a replication slot."
+    )
+    wal_slot: Annotated[str, BeforeValidator(slot_name)] = Field(
+        "noetl_chain", description="The slot that wal makes and reads; each shard adds its own ending."
+    )
+    wal_publication: Annotated[str, BeforeValidator(identifier)] = Field(
+        "noetl_chain", description="The publication of the event table that wal reads."
     )
     poll_ms: Int = Field(150, ge=10, le=60_000, description="Pause between polls of the live lane.")
     live_window_s: Seconds = Field(60, ge=1, le=86_400, description="Range of the live lane by created_at.")
@@ -151,12 +162,16 @@ class Settings(BaseSettings):
         description="Delivered rows of one execution waiting for a predecessor.",
     )
     held_rows_total: Int = Field(100_000, ge=1, le=100_000_000, description="The same over all executions.")
-    shard_index: Int = Field(0, ge=0, le=1023, description="The shard of executions to follow.")
+    shard_index: Index = Field(
+        None, ge=0, le=1023, description="The shard to follow. Unset: the number that ends the host's name."
+    )
     shard_count: Int = Field(1, ge=1, le=1024, description="Into how many shards they are divided.")
 
     # Store
     store: Annotated[str, BeforeValidator(store_url)] = Field(
-        DEFAULT_STORE, repr=False, description="The chain store: a path, or sqlite:///PATH."
+        DEFAULT_STORE,
+        repr=False,
+        description="The chain store: a path, sqlite:///PATH, or postgresql://…?schema=noetl_chain.",
     )
     store_replicas: Annotated[tuple[str, ...], NoDecode, BeforeValidator(store_urls)] = Field(
         (), max_length=REPLICAS_MAX, repr=False, description="Stores that follow it, divided by commas."
@@ -235,6 +250,19 @@ class Settings(BaseSettings):
     log_format: Annotated[Literal["auto", "json", "console"], BeforeValidator(lower)] = Field(
         "auto", description="auto: console on a terminal, else json."
     )
+    instance: Text = Field(
+        None, description="Name of this sidecar in the record of the fleet; none: the host's."
+    )
+    fleet_beat_s: Seconds = Field(30, ge=0.1, le=3600, description="Pause between its heartbeats there.")
+    gossip_bind: OptionalBind = Field(
+        None, description="Where gossip is spoken, UDP and TCP; none: no socket. Needs a key."
+    )
+    gossip_peers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(peers)] = Field(
+        (), description="Some other sidecars, host:port divided by commas; this one may be among them."
+    )
+    gossip_key_file: File = Field(
+        None, repr=False, description="File with the keys of the fleet, one a line: 32 bytes in base64."
+    )
     pg_bin: File = Field(None, description="Folder with the binaries of the embedded Postgres.")
 
     @classmethod
@@ -250,11 +278,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _shard_exists(self) -> Self:
-        if self.shard_index >= self.shard_count:
-            raise ConfigError(
-                f"{variable('shard_index')} must be below {variable('shard_count')}",
-                hint=f"{self.shard_count} shard(s) are numbered from 0",
-            )
+        _ = self.shard
         return self
 
     @classmethod
@@ -302,6 +326,15 @@ class Settings(BaseSettings):
         )
 
     @property
+    def shard(self) -> Shard:
+        """The part of the executions that is followed.
+
+        Raises:
+            ConfigError: there is no such part.
+        """
+        return shard_of(self.shard_index, self.shard_count, gethostname())
+
+    @property
     def invariant_window_hours(self) -> float:
         """`invariant_window_h` within its clamp.  Source: spec 3.8."""
         return min(max(self.invariant_window_h, INVARIANT_H_MIN), INVARIANT_H_MAX)
@@ -312,18 +345,19 @@ class Settings(BaseSettings):
         Raises:
             ConfigError: two are set, the file cannot be read, or no header could carry it.
         """
-        if self.api_token is not None and self.api_token_file is not None:
-            raise ConfigError(
-                f"{variable('api_token')} and {variable('api_token_file')} are both set",
-                hint="set one of the two",
-            )
-        if self.api_token_file is not None:
-            return _sendable(
-                _read(self.api_token_file, variable("api_token_file")), variable("api_token_file")
-            )
-        if self.api_token is not None:
-            return _sendable(self.api_token.get_secret_value().strip(), variable("api_token"))
-        return None
+        name = variable("api_token")
+        token = credentials.one_of(self.api_token, name, self.api_token_file, variable("api_token_file"))
+        return None if token is None else credentials.sendable(*token)
+
+    def gossip_keys(self) -> tuple[str, ...]:
+        """The keys of the fleet, one a line, none without a file.  It is read at every call.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        name = variable("gossip_key_file")
+        key = credentials.one_of(None, name, self.gossip_key_file, name)
+        return () if key is None else tuple(key[0].split())
 
     def source_dsn(self) -> str:
         """The URL to connect with, password included.  Files are read at every call.
@@ -331,46 +365,26 @@ class Settings(BaseSettings):
         Raises:
             ConfigError: nothing is configured, two sources are, or a file cannot be read.
         """
-        if self.dsn is not None and self.dsn_file is not None:
-            raise ConfigError(
-                f"{variable('dsn')} and {variable('dsn_file')} are both set", hint="set one of the two"
-            )
-        if self.dsn is not None:
-            return _checked_url(self.dsn.get_secret_value(), variable("dsn"))
-        if self.dsn_file is not None:
-            return _checked_url(_read(self.dsn_file, variable("dsn_file")), variable("dsn_file"))
+        url = credentials.one_of(self.dsn, variable("dsn"), self.dsn_file, variable("dsn_file"))
+        if url is not None:
+            return credentials.checked_url(*url)
         if self.host is None:
             raise ConfigError(
                 "no connection to the log is configured",
                 hint=f"set {variable('dsn')} (or --dsn, --dsn-file), or POSTGRES_HOST and its companions",
             )
-        return self._assembled(self.host)
-
-    def _assembled(self, host: str) -> str:
-        """Every part goes into the query string, so that none has to be escaped twice.
-
-        No slash before it: the driver takes an empty path for the name of the database.
-        """
-        parts = {
-            "host": host,
-            "port": str(self.port),
-            "user": self.user,
-            "password": self._password(),
-            "database": self.database,
-            "sslmode": self.sslmode,
-            "sslrootcert": self.sslrootcert,
-        }
-        given = {name: value for name, value in parts.items() if value is not None}
-        return "postgresql://?" + urlencode(given, quote_via=quote)
-
-    def _password(self) -> str | None:
-        if self.password is not None and self.password_file is not None:
-            raise ConfigError(
-                "POSTGRES_PASSWORD and POSTGRES_PASSWORD_FILE are both set", hint="set one of the two"
-            )
-        if self.password_file is not None:
-            return _read(self.password_file, "POSTGRES_PASSWORD_FILE")
-        return None if self.password is None else self.password.get_secret_value()
+        password = credentials.one_of(
+            self.password, "POSTGRES_PASSWORD", self.password_file, "POSTGRES_PASSWORD_FILE"
+        )
+        return credentials.url(
+            host=self.host,
+            port=str(self.port),
+            user=self.user,
+            password=None if password is None else password[0],
+            database=self.database,
+            sslmode=self.sslmode,
+            sslrootcert=self.sslrootcert,
+        )
 
 
 class _Given(Settings):
@@ -430,7 +444,7 @@ def variable(field: str) -> str:
 
 
 def unknown(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Variables with our prefix that change nothing: misspelt, or kept for later versions."""
+    """Variables with our prefix that are no setting: misspelt, mostly."""
     ours = {variable(field) for field in Settings.model_fields}
     names = os.environ if environ is None else environ
     return tuple(sorted(name for name in names if name.startswith(PREFIX) and name not in ours))
@@ -459,30 +473,3 @@ def _named(error: ValidationError) -> str:
 def _where(location: tuple[int | str, ...]) -> str:
     name = str(location[0]) if location else "settings"
     return variable(name) if name in Settings.model_fields else name.upper()
-
-
-def _checked_url(text: str, name: str) -> str:
-    if not text.startswith(("postgresql://", "postgres://")):
-        raise ConfigError(f"{name} does not hold a postgresql:// URL")
-    return text
-
-
-def _sendable(token: str, name: str) -> str:
-    """A blank token would open the API to everybody, another one that no header carries to nobody."""
-    if token and token.isascii() and token.isprintable():
-        return token
-    raise ConfigError(
-        f"{name} holds no token: one line of ASCII characters", hint="make one: openssl rand -hex 32"
-    )
-
-
-def _read(path: Path, name: str) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"the file of {name} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"the file of {name} is no UTF-8 text") from None
-    if not text:
-        raise ConfigError(f"the file of {name} is empty")
-    return text

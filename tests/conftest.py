@@ -3,13 +3,16 @@
 `pg`         a fresh database on the session's server (embedded, or NOETL_TEST_PG_URL)
 `pg_older`   the same with the table of an older install, without the late columns
 `pg_each`    the same as `pg`, once for every version of the matrix
+`pg_wal`     the same as `pg`, with its event table published for the WAL source
 `pg_server`  starts servers of the test's own: crashes, pg_resetwal, settings, TCP
 `pg_bin`     the bin folder of one version of the matrix, None for the default
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,10 +20,40 @@ import pytest
 import structlog
 
 from sidecar.demo.postgres import EmbeddedPostgres
+from tests.support.compiled import keep_compiled
 from tests.support.databases import URL_VARIABLE, Database, Server, fresh_database, matrix, prepare
+from tests.support.loops import Loop
+from tests.support.published import published
+from tests.support.temporary import keep_in_memory
 
 Servers = Callable[[Path | None], Awaitable[Server]]
+UNTIL_VARIABLE = "NOETL_TEST_UNTIL"
+"""Seconds since 1970."""
+GRACE_S = 600
+"""By so much a test that was begun in time may end later: .ci/run waits as long."""
 StartServer = Callable[..., Awaitable[EmbeddedPostgres]]
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that the program runs on."""
+    return {"uvloop": Loop}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "not torture" in config.getoption("markexpr"):
+        keep_in_memory()
+    keep_compiled(getattr(config, "cache", None))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A run with a time to end by begins no further test then, and still says what had failed.
+
+    Nor one that may go on for longer than is waited.
+    """
+    left = float(os.environ.get(UNTIL_VARIABLE, "inf")) - time.time()
+    bound = item.get_closest_marker("timeout")
+    if left < max(0, (bound.args[0] if bound else 0) - GRACE_S):
+        pytest.skip("out of time: the suite had to end")
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +95,12 @@ async def pg(servers: Servers) -> AsyncIterator[Database]:
 @pytest.fixture
 async def pg_older(servers: Servers) -> AsyncIterator[Database]:
     async with fresh_database(await servers(None), late_columns=False) as database:
+        yield database
+
+
+@pytest.fixture
+async def pg_wal(servers: Servers) -> AsyncIterator[Database]:
+    async with published(await servers(None)) as database:
         yield database
 
 

@@ -33,7 +33,8 @@ CREATE TABLE partition (
   counted_kinds       TEXT NOT NULL DEFAULT '',
   first_seen_at       INTEGER,
   last_change_at      INTEGER,
-  verdict_rows        INTEGER NOT NULL DEFAULT 0
+  verdict_rows        INTEGER NOT NULL DEFAULT 0,
+  head_commit_lsn     TEXT
 ) STRICT;
 
 -- What coverage counts, and nothing else of the row.
@@ -154,10 +155,12 @@ CREATE TABLE rejoin (
   tip_event_id  INTEGER NOT NULL,
   root_event_id INTEGER NOT NULL,
   xid           INTEGER NOT NULL,
-  anchor        INTEGER NOT NULL,
+  anchor        INTEGER,
   epoch         TEXT NOT NULL,
   joined_at     INTEGER NOT NULL,
   withdrawn_at  INTEGER,
+  tip_lsn       TEXT,
+  root_lsn      TEXT,
   PRIMARY KEY (execution_id, root_event_id)
 ) STRICT, WITHOUT ROWID;
 

@@ -25,8 +25,8 @@ from sidecar.core.due import SECOND, News, Windows, noted
 from sidecar.core.event import ID_MAX, ID_MIN, Event
 from sidecar.core.exclusion import NOBODY, Exclusion
 from sidecar.core.ports import AuditBook, Clock, LogSummer, StoredSummer, Unit
-from sidecar.core.sums import NOTHING, StoredSums, Sums, sums_of
-from sidecar.core.verdict import Judgement, Verdict
+from sidecar.core.sums import NOTHING, StoredSums, sums_of
+from sidecar.core.verdict import Judgement
 from sidecar.core.workflow import Fold
 from sidecar.errors import SourceUnavailable
 
@@ -61,7 +61,7 @@ class _Open:
 
     cut: Slice
     equal: tuple[int, ...]
-    by_sums: dict[int, Sums]
+    by_sums: dict[int, StoredSums]
     forgotten: tuple[int, ...]
     known: int
     first: dict[int, Look]
@@ -169,7 +169,7 @@ class Audit:
         opened = _Open(
             cut,
             equal=tuple(by_outcome[Found.EQUAL]),
-            by_sums={i: looks[i].stored.sums for i in by_outcome[Found.BY_SUMS]},
+            by_sums={i: looks[i].stored for i in by_outcome[Found.BY_SUMS]},
             forgotten=tuple(
                 i
                 for i in by_outcome[Found.EQUAL]
@@ -211,19 +211,17 @@ class Audit:
         }
 
     async def _looked_again(self, this: Round, opened: _Open) -> AuditReport:
-        # A store may hold what falls to another shard; the log's first sums did not.
-        ours = await self._log.ours(list(opened.first))
-        logged = await self._log.of([i for i in ours if opened.first[i].log is not None])
-        stored = await self._store.of(ours)
+        logged = await self._log.of([i for i, look in opened.first.items() if look.log is not None])
+        stored = await self._store.of(opened.first.keys())
         # After the sums: an entry that came meanwhile says that it is in flight.
-        standings = await self._book.standings(ours)
+        standings = await self._book.standings(opened.first.keys())
         again = {
             i: Look(
                 None if opened.first[i].log is None else logged.get(i, NOTHING),
                 stored.get(i, StoredSums()),
                 standings[i],
             )
-            for i in ours
+            for i in opened.first
         }
         outcomes = {i: confirmed(opened.first[i], look) for i, look in again.items()}
         read = {i: look for i, look in again.items() if outcomes[i] is Found.READ}
@@ -231,7 +229,7 @@ class Audit:
             opened,
             equal=(*opened.equal, *(i for i, outcome in outcomes.items() if outcome is Found.EQUAL)),
             by_sums=opened.by_sums
-            | {i: again[i].stored.sums for i, outcome in outcomes.items() if outcome is Found.BY_SUMS},
+            | {i: again[i].stored for i, outcome in outcomes.items() if outcome is Found.BY_SUMS},
             known=opened.known + sum(outcome is Found.DIFFERENT for outcome in outcomes.values()),
         )
         return await self._saved(this, opened, read)
@@ -278,7 +276,7 @@ class Audit:
             due = noted(dues.get(i), i, News(rows=1), now=now, verdict_at=verdict_at, windows=self._windows)
             unit.put_due(replace(due, due_at=min(due.due_at, now)))
 
-    async def _judge_by_sums(self, unit: Unit, by_sums: dict[int, Sums], now: int) -> list[Judged]:
+    async def _judge_by_sums(self, unit: Unit, by_sums: dict[int, StoredSums], now: int) -> list[Judged]:
         """A match for what nobody has judged, if what would be served now has these sums.
 
         What would not be served, or has no record at all, is the comparator's to read: equal rows
@@ -287,15 +285,16 @@ class Audit:
         judged: list[Judged] = []
         unsaid: list[int] = []
         partitions, waiting = await unit.partitions(by_sums), await unit.due(by_sums)
-        for i, sums in by_sums.items():
+        for i, stored in by_sums.items():
             partition = partitions.get(i)
             if i in waiting or (partition is not None and partition.verdict is not None):
                 continue
             served = (await unit.guarded_read(i)).events
-            if partition is None or not served or sums_of(served) != sums:
+            if partition is None or not served or sums_of(served) != stored.sums:
                 unsaid.append(i)
                 continue
-            judgement = Judgement(i, Verdict.MATCH, log_rows=sums.rows, stored_rows=sums.rows)
+            rows = stored.sums.rows
+            judgement = Judgement(i, stored.verdict, log_rows=rows, stored_rows=rows)
             partition, kinds = recorded(partition, judgement, now)
             unit.put_partition(partition)
             await unit.record_state(i, judgement.verdict.value, _folded(served))

@@ -218,6 +218,10 @@ class _OpenUnit:
     def clock(self) -> Clock:
         return self._store.clock
 
+    @property
+    def rejoining(self) -> bool:
+        return self._store.rejoining
+
     async def transact(self, work: Callable[[Unit], Awaitable[T]]) -> T:
         return await work(self._unit)
 

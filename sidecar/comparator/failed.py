@@ -38,8 +38,8 @@ class Failed:
             left_out = before.verdict == EXCLUDED
             partition, kinds = (before, ()) if left_out else recorded(before, judgement, self.now)
             unit.put_partition(partition)
-            if (due := dues.get(i)) is not None:
-                self._put_off(unit, due)
+            # What is to be asked again needs an entry, whoever asked the first time.
+            self._put_off(unit, dues.get(i) or Due(i, due_at=self.now, first_seen_at=self.now))
             if not left_out:
                 held.judged.append(Judged(judgement, kinds))
             held.outcomes[self.verdict.value] += 1

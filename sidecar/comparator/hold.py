@@ -16,7 +16,7 @@ from sidecar.certified import Answer, Certified
 from sidecar.comparator.record import recorded, set_aside
 from sidecar.comparator.report import Held, Judged
 from sidecar.core.advance import decide
-from sidecar.core.authority import GuardedRead, Partition, StoredEvent
+from sidecar.core.authority import GuardedRead, Partition, StoredEvent, is_contiguous
 from sidecar.core.compare import Comparison, compare
 from sidecar.core.digest import canonical_json, digest
 from sidecar.core.due import Asked, Due, News, Ruled, Windows, updated
@@ -25,9 +25,10 @@ from sidecar.core.evidence import Finding, finding, leaves_finding
 from sidecar.core.exclusion import EXCLUDED, NOBODY, Exclusion
 from sidecar.core.horizon import TailRow
 from sidecar.core.judge import Hold, Ruling, judge, judge_absent
-from sidecar.core.links import DanglingPrev, Ordered, order_by_links
+from sidecar.core.links import DanglingPrev, order_by_links
 from sidecar.core.populate import InSync, StaleLog
 from sidecar.core.ports import Clock, ExecutionLog, Populated, Unit, save_due
+from sidecar.core.rejoin import InOrder
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.settle import Settled
 from sidecar.core.verdict import RESOLVING, RETRY, Judgement, Kind, Verdict
@@ -141,8 +142,6 @@ class HoldUnit:
         for log in self.logs.values():
             if log.read.epoch is not None:
                 await unit.see_epoch(log.read.epoch, log.read.began_at)
-        if epoch is not None:
-            await unit.see_epoch(epoch, now)
         return held
 
     async def _left_out(self, unit: Unit) -> frozenset[int]:
@@ -156,19 +155,9 @@ class HoldUnit:
         )
 
     async def _untold(self, unit: Unit) -> set[int]:
-        """Executions of which rows are absent, or all, while the partition tree was moving.
-
-        Absence from the table is not deletion: a partition that is detached takes its rows out
-        of sight.  The read failed, then; when the tree stands still it is taken again.
-        """
-        untold = set()
-        for i, log in self.logs.items():
-            if log.read.whole or log.events is None:
-                continue
-            ids = {event.event_id for event in log.events}
-            if not ids or any(row.event.event_id not in ids for row in await unit.chain(i)):
-                untold.add(i)
-        return untold
+        """Executions of which rows are absent, or all, while the partition tree was moving."""
+        moving = [i for i, log in self.logs.items() if not log.read.whole]
+        return {i for i in moving if self.logs[i].untold(await unit.chain(i))}
 
     async def _resolved(self, unit: Unit, untold: Collection[int]) -> dict[int, Judgement]:
         """Spec 3.4 step 3, before the fresh read's link order is judged or anything is written."""
@@ -182,7 +171,7 @@ class HoldUnit:
             chain = await unit.chain(i)
             fresh = {event.event_id for event in log.events}
             root = (chain or self.entries[i])[0].event.event_id
-            answer = resolve(self.entries[i], fresh, root=root, epochs=epochs)
+            answer = resolve(self.entries[i], fresh, root=root, epochs=epochs, read_epoch=log.read.epoch)
             if not isinstance(answer, Explained):
                 resolved[i] = judge_absent(i, answer, log_rows=len(fresh), stored_rows=len(chain))
         return resolved
@@ -204,7 +193,10 @@ class HoldUnit:
             order = populated[i].order if i in populated else order_by_links(log.events)
             partition = partitions.get(i) or Partition(i)
             stored = await unit.chain(i)
-            found.append(finding(ruling.judgement, log.events, log.read, order, stored, partition, now))
+            kept = (await unit.joins((i,))).get(i, ())
+            found.append(
+                finding(ruling.judgement, log.events, log.read, order, stored, partition, now, joins=kept)
+            )
         return found
 
     async def _judged(
@@ -212,7 +204,7 @@ class HoldUnit:
     ) -> Ruling:
         guarded: GuardedRead | None = None
         comparison: Comparison | None = None
-        if isinstance(done.outcome, InSync) and isinstance(done.order, Ordered):
+        if isinstance(done.outcome, InSync) and isinstance(done.order, InOrder):
             guarded = await unit.guarded_read(log.execution_id, ignore_held=True)
             held.authority[done.partition.authority.label] += 1
             if guarded.events is None:
@@ -226,6 +218,7 @@ class HoldUnit:
                     answer = self.certified.state_of(unit, done, due, guarded.events)
                     comparison = _kept_state(comparison, answer, done, done.order.events)
                     held.states[log.execution_id] = _projected(answer)
+        refused = not isinstance(done.order, InOrder)
         hold = Hold(
             populated=done,
             guarded=guarded,
@@ -236,6 +229,7 @@ class HoldUnit:
             resolution=Explained() if done.absent else None,
             due=due,
             first_saw=self._first_saw(done, due),
+            gap=refused and not is_contiguous(await unit.chain(log.execution_id)),
         )
         return judge(hold, self.windows)
 
@@ -254,7 +248,7 @@ class HoldUnit:
         for i, done in populated.items():
             again = self.entries is not None and isinstance(done.outcome, StaleLog)
             held.outcomes["stale_log_unresolved" if again else done.outcome.label] += 1
-            if done.written and isinstance(done.outcome, InSync) and isinstance(done.order, Ordered):
+            if done.written and isinstance(done.outcome, InSync) and isinstance(done.order, InOrder):
                 new = done.order.events[done.outcome.total - done.outcome.appended :]
                 pooled = self.pools.pool(i)
                 held.found += sum(event.event_id not in pooled for event in new)
@@ -266,12 +260,12 @@ class HoldUnit:
         """
         if not self.projecting or judgement.verdict in RETRY:
             return
-        data = state if judgement.verdict is Verdict.MATCH else ""
+        data = state if judgement.verdict in RESOLVING else ""
         await unit.record_state(judgement.execution_id, judgement.verdict.value, data)
 
     def _drop_pool(self, unit: Unit, judgement: Judgement) -> None:
         # After a match what is left in the pool came after the log read and still waits.
-        if judgement.verdict not in RETRY and judgement.verdict is not Verdict.MATCH:
+        if judgement.verdict not in RETRY | RESOLVING:
             self.pools.drop_pool(unit, judgement.execution_id)
 
 

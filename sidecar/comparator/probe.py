@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sidecar.comparator.findings import side
+from sidecar.comparator.hold import UNTOLD
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent, guarded_read, is_contiguous
 from sidecar.core.compare import compare
 from sidecar.core.due import Windows
 from sidecar.core.judge import Hold, judge, judge_absent, judge_read_only
-from sidecar.core.links import Ordered, order_by_links
 from sidecar.core.populate import InSync, plan
 from sidecar.core.ports import ExecutionLog, LogReader, Populated, Snapshot
+from sidecar.core.rejoin import InOrder, Joined, chain_order, is_withdrawn, parted, predecessors
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.verdict import Judgement, Verdict
 from sidecar.errors import SourceError
@@ -89,7 +90,7 @@ async def _probed(execution_id: int, store: Snapshots, reader: LogReader, window
     try:
         (log,) = await reader.read([execution_id])
         held = await store.snapshot(execution_id)
-        absent = absent_rows(held.rows, log)
+        absent = log.absent(held.rows)
         if absent:
             (log,) = await reader.read([execution_id])
     except SourceError as error:
@@ -102,14 +103,6 @@ async def _probed(execution_id: int, store: Snapshots, reader: LogReader, window
     return Probed(judgement, held.guarded, _verdict(held.partition), log.read.began_at)
 
 
-def absent_rows(rows: Sequence[StoredEvent], log: ExecutionLog) -> tuple[StoredEvent, ...]:
-    """Stored rows that a complete log read lacks; none where it was not complete."""
-    if log.events is None:
-        return ()
-    ids = {event.event_id for event in log.events}
-    return tuple(row for row in rows if row.event.event_id not in ids)
-
-
 def judged(held: Snapshot, log: ExecutionLog, absent: Sequence[StoredEvent], windows: Windows) -> Judgement:
     """The verdict of a snapshot and a log read, by the rules of a hold and without one.
 
@@ -120,26 +113,38 @@ def judged(held: Snapshot, log: ExecutionLog, absent: Sequence[StoredEvent], win
     execution_id, rows = held.execution_id, len(held.rows)
     if log.events is None:
         return Judgement(execution_id, Verdict.LOG_TRUNCATED, stored_rows=rows)
+    if log.untold(held.rows):
+        return Judgement(execution_id, Verdict.LOG_READ_FAILED, stored_rows=rows, detail=UNTOLD)
     fresh = {event.event_id for event in log.events}
     if absent:
-        answer = resolve(absent, fresh, root=held.rows[0].event.event_id, epochs=held.epochs)
+        root = held.rows[0].event.event_id
+        answer = resolve(absent, fresh, root=root, epochs=held.epochs, read_epoch=log.read.epoch)
         if not isinstance(answer, Explained):
             return judge_absent(execution_id, answer, log_rows=len(fresh), stored_rows=rows)
     partition = held.partition or Partition(execution_id)
     chain = tuple(row.event for row in held.rows)
-    order = order_by_links(log.events)
+    order = chain_order(log.events, held.usable)
+    kept = parted(held.usable, {event.event_id for event in chain})
+    withdrawn = is_withdrawn(log.events, order, kept)
     gap = not is_contiguous(held.rows)
     outcome = plan(chain, order, delivered=partition.first_seen_at is not None, gap=gap)
-    comparison = compare(chain, order.events[: len(chain)]) if isinstance(order, Ordered) else None
+    comparison = compare(chain, order.events[: len(chain)]) if isinstance(order, InOrder) else None
     if isinstance(outcome, InSync) and (outcome.appended or not outcome.total):
         # Newer rows are on their way: the common part is all that can be compared; or there is nothing.
         return judge_read_only(
-            execution_id, outcome, comparison, log_rows=len(log.events), stored_rows=rows
+            execution_id,
+            outcome,
+            comparison,
+            log_rows=len(log.events),
+            stored_rows=rows,
+            rejoined=isinstance(order, Joined),
         ).judgement
-    own = guarded_read(partition, held.rows, held_back=False)
+    own = guarded_read(partition, held.rows, held_back=False, joined=predecessors(held.usable))
     final = partition.verdict == Verdict.REFUSED_DANGLING_PREV or partition.verdict == Verdict.REFUSED_NO_ROOT
     hold = Hold(
-        populated=Populated(outcome, order, partition, (), written=True, cleared_bar=False),
+        populated=Populated(
+            outcome, order, partition, (), written=True, cleared_bar=False, withdrawn=withdrawn
+        ),
         guarded=own,
         comparison=comparison,
         log_rows=len(log.events),
@@ -148,6 +153,7 @@ def judged(held: Snapshot, log: ExecutionLog, absent: Sequence[StoredEvent], win
         resolution=Explained() if absent else None,
         due=held.due,
         first_saw=held.due.first_seen_at if held.due is not None else None,
+        gap=gap,
     )
     # A question that was given up stays given up: the window does not open again for a probe.
     return judge(hold, replace(windows, dangling=0) if final else windows).judgement

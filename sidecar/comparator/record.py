@@ -11,7 +11,7 @@ from dataclasses import replace
 from sidecar.core.authority import Partition, revoked
 from sidecar.core.exclusion import EXCLUDED
 from sidecar.core.judge import REVOKING
-from sidecar.core.verdict import Judgement, Kind, Verdict
+from sidecar.core.verdict import RESOLVING, Judgement, Kind, Verdict
 
 COUNTED = frozenset({Verdict.DIVERGENT, Verdict.SECOND_WRITER})
 
@@ -25,7 +25,7 @@ def recorded(partition: Partition, judgement: Judgement, now: int) -> tuple[Part
         partition = replace(partition, held=0)
     counted = partition.counted_kinds
     new: tuple[Kind, ...] = ()
-    if verdict is Verdict.MATCH:
+    if verdict in RESOLVING:
         counted = frozenset[str]()
     elif verdict in COUNTED:
         new = tuple(kind for kind in judgement.kinds if kind not in counted)

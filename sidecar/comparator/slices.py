@@ -68,6 +68,9 @@ async def slices(
         logged = await log.counts(at, high, PAGE_EXECUTIONS)
         stored = await store.counts(at, high, PAGE_EXECUTIONS)
         end = min(_end(logged, high), _end(stored, high))
+        # A store may hold what falls to another shard; of the log's side only ours is counted.
+        ours = {*await log.ours([execution_id for execution_id, _ in stored])}
+        stored = [count for count in stored if count[0] in ours]
         for cut in _cut(logged, stored, at, end, size, log.read_limit):
             yield cut
         at = end + 1
@@ -115,10 +118,12 @@ async def pairs(log: LogSummer, store: StoredSummer, cut: Slice) -> list[Pair]:
         await _abandoned(storing)
         raise
     stored = await storing
+    unheard = [i for i in stored if i not in logged and i not in cut.executions]
+    ours = {*cut.executions, *logged, *await log.ours(unheard)}
     truncated = {*cut.truncated, *(i for i, sums in logged.items() if sums.rows >= log.read_limit)}
     return [
         Pair(i, None if i in truncated else logged.get(i, NOTHING), stored.get(i, StoredSums()))
-        for i in sorted({*cut.executions, *logged, *stored})
+        for i in sorted(ours)
     ]
 
 

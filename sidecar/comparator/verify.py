@@ -29,7 +29,6 @@ from sidecar.core.compare import compare
 from sidecar.core.due import Windows
 from sidecar.core.exclusion import NOBODY, Exclusion
 from sidecar.core.judge import judge_absent, judge_read_only
-from sidecar.core.links import Ordered, order_by_links
 from sidecar.core.populate import LogRead, plan
 from sidecar.core.ports import (
     BoundedReader,
@@ -40,6 +39,7 @@ from sidecar.core.ports import (
     Store,
     StoredSummer,
 )
+from sidecar.core.rejoin import InOrder, Join, Joined, Joins, chain_order, is_withdrawn, parted
 from sidecar.core.resolve import Explained, resolve
 from sidecar.core.sums import agree
 from sidecar.core.verdict import Judgement, Verdict
@@ -141,6 +141,15 @@ class RawStore(Protocol):
 
     async def epochs(self) -> tuple[EpochSpan, ...]: ...
 
+    @property
+    def rejoining(self) -> bool:
+        """Whether its joins order a chain."""
+        ...
+
+    async def joins_of(self, execution_ids: Sequence[int]) -> Mapping[int, tuple[Join, ...]]:
+        """What it keeps of those executions, with the proof of each."""
+        ...
+
 
 async def by_sums(
     log: LogSummer, store: StoredSummer, reader: BoundedReader, exclusion: Exclusion = NOBODY
@@ -181,7 +190,7 @@ async def _left_out(store: StoredSummer, execution_ids: set[int], exclusion: Exc
 
 def _matched(pair: Pair) -> Judgement:
     rows = pair.stored.sums.rows
-    return Judgement(pair.execution_id, Verdict.MATCH, log_rows=rows, stored_rows=rows)
+    return Judgement(pair.execution_id, pair.stored.verdict, log_rows=rows, stored_rows=rows)
 
 
 def against_store(store: RawStore, reader: LogReader, exclusion: Exclusion = NOBODY) -> Judge:
@@ -195,13 +204,14 @@ def against_store(store: RawStore, reader: LogReader, exclusion: Exclusion = NOB
         logs = [log for log in logs if not exclusion.covers(log.events)]
         chains, failed = await _chains(store, [log.execution_id for log in logs])
         logs = [log for log in logs if log.execution_id not in failed]
-        absent = {log.execution_id: _absent(chains.get(log.execution_id, ()), log) for log in logs}
+        absent = {log.execution_id: log.absent(chains.get(log.execution_id, ())) for log in logs}
         asked = [i for i, rows in absent.items() if rows]
         again = by_execution(await reader.read(asked)) if asked else {}
         epochs = await store.epochs()
+        joins = await store.joins_of([log.execution_id for log in logs]) if store.rejoining else {}
         unreadable = [Judgement(i, Verdict.ERROR, detail=why) for i, why in failed.items()]
         return unreadable + [
-            _raw(chains.get(i, ()), again.get(i, log), absent[i], epochs)
+            _raw(chains.get(i, ()), again.get(i, log), absent[i], epochs, joins.get(i, ()))
             for i, log in by_execution(logs).items()
         ]
 
@@ -226,33 +236,36 @@ async def _chains(
     return chains, failed
 
 
-def _absent(stored: Sequence[StoredEvent], log: ExecutionLog) -> tuple[StoredEvent, ...]:
-    if log.events is None:
-        return ()
-    ids = {event.event_id for event in log.events}
-    return tuple(row for row in stored if row.event.event_id not in ids)
-
-
 def _raw(
     stored: Sequence[StoredEvent],
     log: ExecutionLog,
     absent: Sequence[StoredEvent],
     epochs: Sequence[EpochSpan],
+    joins: Joins,
 ) -> Judgement:
     """One verdict from a raw chain and a log read that began after it was read."""
     if log.events is None:
         return Judgement(log.execution_id, Verdict.LOG_TRUNCATED, stored_rows=len(stored))
-    if not log.read.whole and (absent or not log.events):
+    if log.untold(stored):
         return Judgement(log.execution_id, Verdict.LOG_READ_FAILED, stored_rows=len(stored), detail=UNTOLD)
     if absent:
         fresh = {event.event_id for event in log.events}
-        answer = resolve(absent, fresh, root=stored[0].event.event_id, epochs=epochs)
+        root = stored[0].event.event_id
+        answer = resolve(absent, fresh, root=root, epochs=epochs, read_epoch=log.read.epoch)
         if not isinstance(answer, Explained):
             return judge_absent(log.execution_id, answer, log_rows=len(log.events), stored_rows=len(stored))
     chain = tuple(row.event for row in stored)
-    order = order_by_links(log.events)
-    outcome = plan(chain, order, gap=not is_contiguous(stored))
-    comparison = compare(chain, order.events[: len(chain)]) if isinstance(order, Ordered) else None
+    order = chain_order(log.events, joins)
+    gap = not is_contiguous(stored)
+    outcome = plan(chain, order, gap=gap)
+    comparison = compare(chain, order.events[: len(chain)]) if isinstance(order, InOrder) else None
     return judge_read_only(
-        log.execution_id, outcome, comparison, log_rows=len(log.events), stored_rows=len(stored)
+        log.execution_id,
+        outcome,
+        comparison,
+        log_rows=len(log.events),
+        stored_rows=len(stored),
+        rejoined=isinstance(order, Joined),
+        gap=gap,
+        withdrawn=is_withdrawn(log.events, order, parted(joins, {event.event_id for event in chain})),
     ).judgement

@@ -61,6 +61,7 @@ class Run:
     `open_findings`: those of `OPEN` that are neither resolved nor acknowledged.  `day`, `start`:
     coverage of the last 24 hours and since observation began.  `watched`: the last tick is recent
     and can be relied on; a store file does not know, and its controls stand against it anyway.
+    `rejoining`: what is covered over proven joins counts, for somebody has asked for them.
     """
 
     open_findings: int
@@ -69,6 +70,7 @@ class Run:
     elapsed_s: float
     controls: Controls
     watched: bool = True
+    rejoining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,13 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Accepted when nothing stands against it; `blocked` in the order of `Reason`."""
+    """Accepted when nothing stands against it; `blocked` in the order of `Reason`.
+
+    `counted`: the verdicts that counted as covered.
+    """
 
     blocked: tuple[Blocked, ...]
+    counted: tuple[Verdict, ...] = (Verdict.MATCH,)
 
     @property
     def accepted(self) -> bool:
@@ -96,13 +102,15 @@ class Acceptance:
 
 def accept(run: Run, floors: Floors) -> Acceptance:
     """Judge a run."""
-    return Acceptance(tuple(_against(run, floors)))
+    counted = (Verdict.MATCH, Verdict.MATCH_REJOINED) if run.rejoining else (Verdict.MATCH,)
+    return Acceptance(tuple(_against(run, floors)), counted)
 
 
 def _against(run: Run, floors: Floors) -> Iterator[Blocked]:
     if run.open_findings:
         yield Blocked(Reason.DIVERGENCE, f"{run.open_findings} open")
-    ratios = [each.ratio for each in (run.start, run.day)]
+    windows = (run.start, run.day)
+    ratios = [each.ratio_with_rejoined if run.rejoining else each.ratio for each in windows]
     # Since the start there must be something; a day in which nothing happened is no fault.
     if ratios[0] is None:
         yield Blocked(Reason.COVERAGE, "nothing was eligible")

@@ -10,10 +10,11 @@ per-event calls change in the record.  What a populate or an extension changes i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, Literal
+from types import MappingProxyType
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -97,8 +98,9 @@ class Partition:
     `held` counts delivered rows that are not stored.  `label` is an absorbing refusal.
     `verdict` is the comparator's latest, `verdict_rows` the rows of the log read behind it;
     `counted_kinds` are the divergence kinds already counted since the last match.
-    `head_anchor` and `head_epoch` say when the head was seen (spec 2.13).  While it is `torn`
-    nothing more may be claimed for it.  Source: design 5, spec 2.4-2.12.
+    `head_anchor` and `head_epoch` say when the head was seen (spec 2.13), `head_commit_lsn` where
+    it was committed, where the WAL showed it in that epoch.  While it is `torn` nothing more may be
+    claimed for it.  Source: design 5, spec 2.4-2.12.
     """
 
     execution_id: int
@@ -122,6 +124,7 @@ class Partition:
     first_seen_at: int | None = None
     last_change_at: int | None = None
     verdict_rows: int = 0
+    head_commit_lsn: int | None = None
     torn: Torn | None = None
 
     @property
@@ -137,6 +140,16 @@ class Partition:
         return Authoritative(self.watermark.first, self.watermark.through)
 
 
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """What of a Partition the guarded read asks for, under the same names; made for every read."""
+
+    execution_id: int
+    head_seq: int
+    watermark: Watermark | None
+    coverage: Coverage | None
+    torn: Torn | None
+
+
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event at its place in the partition; `exec_seq` counts from 1.  A Struct, as Event is."""
 
@@ -146,8 +159,23 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     seen_at: int | None = None
 
 
+class Columns(NamedTuple):
+    """Of rows in ascending exec_seq: their exec_seq, their event, and the event that they name."""
+
+    places: Sequence[int]
+    ids: Sequence[int]
+    named: Sequence[int | None]
+
+
+NO_JOINS: Final[Mapping[int, int]] = MappingProxyType({})
+
+
 def guarded_read(
-    partition: Partition | None, stored: Sequence[StoredEvent], *, held_back: bool
+    partition: Partition | None,
+    stored: Sequence[StoredEvent],
+    *,
+    held_back: bool,
+    joined: Mapping[int, int] = NO_JOINS,
 ) -> GuardedRead:
     """Answer with the chain if the partition may, else with the first reason of spec 2.6.
 
@@ -157,21 +185,38 @@ def guarded_read(
         held_back: Rows of it are delivered and not stored, or its log must be read again,
             or a changed body awaits judgement.  The comparator's own read passes False: it
             answers for the log that was just read.
+        joined: For each root that may stand behind a tip, that tip (`rejoin.predecessors`).
 
     Raises:
         PartitionUnreadable: watermark or coverage is torn (rows 2 and 5); no row asks for the label.
 
     Source: spec 2.6, rows in order.
     """
+    events = tuple([row.event for row in stored])
+    columns = Columns(
+        [row.exec_seq for row in stored],
+        [event.event_id for event in events],
+        [event.prev_event_id for event in events],
+    )
+    return answered(partition, columns, events, held_back=held_back, joined=joined)
+
+
+def answered(
+    partition: Partition | Claim | None,
+    columns: Columns,
+    events: tuple[Event, ...],
+    *,
+    held_back: bool,
+    joined: Mapping[int, int] = NO_JOINS,
+) -> GuardedRead:
+    """`guarded_read` for rows whose columns are at hand already."""
     if partition is not None and partition.torn is not None and partition.torn.what != "label":
         check_whole(partition)
-    reason = _first_reason(partition, stored, held_back=held_back)
-    if reason is not None:
-        return GuardedRead(None, reason)
-    return GuardedRead(tuple(row.event for row in stored), None)
+    reason = _first_reason(partition, columns, held_back=held_back, joined=joined)
+    return GuardedRead(events, None) if reason is None else GuardedRead(None, reason)
 
 
-def check_whole(partition: Partition) -> None:
+def check_whole(partition: Partition | Claim) -> None:
     """Refuse a torn record.
 
     Raises:
@@ -185,7 +230,7 @@ def check_whole(partition: Partition) -> None:
 
 
 def _first_reason(
-    partition: Partition | None, stored: Sequence[StoredEvent], *, held_back: bool
+    partition: Partition | Claim | None, columns: Columns, *, held_back: bool, joined: Mapping[int, int]
 ) -> Reason | None:
     if partition is None or partition.watermark is None:
         return Reason.NOT_POPULATED
@@ -195,29 +240,37 @@ def _first_reason(
         return Reason.ROWS_HELD_BACK
     if partition.coverage is None:
         return Reason.NO_COVERAGE
-    if len(stored) != partition.coverage.total:
+    if len(columns.ids) != partition.coverage.total:
         return Reason.COVERAGE_TOTAL_MISMATCH
-    root = stored[0].event.event_id if stored else None
+    root = columns.ids[0] if columns.ids else None
     if root != partition.coverage.root_event_id:
         return Reason.COVERAGE_ROOT_MISMATCH
-    if not is_contiguous(stored) or not links_hold(stored):
+    if not _one_to_n(columns.places) or not links_hold(columns, joined):
         return Reason.CHAIN_GAP
     return None
 
 
 def is_contiguous(stored: Sequence[StoredEvent]) -> bool:
     """Whether the sequences are exactly 1..n."""
-    return all(row.exec_seq == position for position, row in enumerate(stored, start=1))
+    return _one_to_n([row.exec_seq for row in stored])
 
 
-def links_hold(stored: Sequence[StoredEvent]) -> bool:
-    """Whether each stored edge names the row before it, and the first names none."""
-    before: int | None = None
-    for row in stored:
-        if row.event.prev_event_id != before:
-            return False
-        before = row.event.event_id
-    return True
+def _one_to_n(places: Sequence[int]) -> bool:
+    return list(places) == list(range(1, len(places) + 1))
+
+
+def links_hold(columns: Columns, joined: Mapping[int, int] = NO_JOINS) -> bool:
+    """Whether each stored edge names the row before it, and the first names none.
+
+    Args:
+        joined: A root names none, wherever it stands; this says behind which row it may.
+    """
+    named, before = list(columns.named), [None, *columns.ids][:-1]
+    # Nearly every chain needs no join, and two lists are compared faster than their items in turn.
+    return named == before or all(
+        edge == tip or (edge is None and joined.get(event_id) == tip)
+        for event_id, edge, tip in zip(columns.ids, named, before, strict=True)
+    )
 
 
 def revoked(partition: Partition, reason: str, at: int) -> Partition:
@@ -246,7 +299,14 @@ def placed(partition: Partition, event: Event, exec_seq: int, now: int) -> Parti
     )
     if exec_seq <= partition.head_seq:
         return after
-    return replace(after, head_seq=exec_seq, head_event_id=event.event_id, head_anchor=None, head_epoch=None)
+    return replace(
+        after,
+        head_seq=exec_seq,
+        head_event_id=event.event_id,
+        head_anchor=None,
+        head_epoch=None,
+        head_commit_lsn=None,
+    )
 
 
 def advanced(current: Watermark | None, through: int) -> Watermark:

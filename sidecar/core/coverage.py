@@ -72,6 +72,12 @@ class Coverage:
         return self.covered_events / self.eligible_events if self.eligible_events else None
 
     @property
+    def ratio_with_rejoined(self) -> float | None:
+        """The same with what is covered over proven joins."""
+        with_rejoined = self.covered_events + self.rejoined_events
+        return with_rejoined / self.eligible_events if self.eligible_events else None
+
+    @property
     def pending_share(self) -> float | None:
         """Pending of all that is or may become eligible; None: nothing is there."""
         whole = self.eligible_executions + self.pending_executions

@@ -22,13 +22,13 @@ from sidecar.core.links import (
     DanglingPrev,
     DuplicateEvent,
     Forked,
-    LinkOrder,
     MultipleRoots,
     NoRoot,
     Ordered,
     Unreachable,
 )
 from sidecar.core.populate import LogRead
+from sidecar.core.rejoin import ChainOrder, InOrder, Joined, Joins
 from sidecar.core.verdict import EVIDENCED, Judgement, Verdict
 
 BODIES_MAX_BYTES: Final = 1024 * 1024
@@ -156,10 +156,11 @@ def finding(
     judgement: Judgement,
     log: Sequence[Event],
     read: LogRead,
-    order: LinkOrder,
+    order: ChainOrder,
     stored: Sequence[StoredEvent],
     partition: Partition,
     now: int,
+    joins: Joins = (),
 ) -> Finding:
     """The finding of a verdict that leaves one.
 
@@ -169,12 +170,13 @@ def finding(
         order: Its events by their links.
         stored: The chain in ascending exec_seq, as it stood at `now`.
         partition: The record before the verdict.
+        joins: What is kept of the execution.
     """
     theirs = _in_some_order(log, order)
-    at = order if isinstance(order, Ordered) else None
+    at = order if isinstance(order, InOrder) else None
     shown_log, shown_store = _shown(judgement, order, theirs, stored)
     rows = Rows()
-    evidence = {
+    evidence: dict[str, Any] = {
         "kinds": [kind.value for kind in judgement.kinds],
         "epoch": read.epoch,
         "anchor": _text(read.anchor),
@@ -188,6 +190,8 @@ def finding(
         "only_log": _few(_without(theirs, (row.event for row in stored))),
         "only_store": _few(_without((row.event for row in stored), theirs)),
     }
+    if joins:
+        evidence["joins"] = [each.document() for each in joins[:SHOWN_MAX]]
     return Finding(
         judgement.execution_id,
         judgement.verdict.value,
@@ -202,7 +206,7 @@ def finding(
 
 
 def _detail(
-    judgement: Judgement, log: Sequence[Event], order: LinkOrder, stored: Sequence[StoredEvent]
+    judgement: Judgement, log: Sequence[Event], order: ChainOrder, stored: Sequence[StoredEvent]
 ) -> str:
     """The verdict's words, and what tells this fault from the next one of its kind.
 
@@ -235,15 +239,15 @@ def leaves_finding(verdict: Verdict) -> bool:
     return verdict in EVIDENCED
 
 
-def _in_some_order(log: Sequence[Event], order: LinkOrder) -> Sequence[Event]:
+def _in_some_order(log: Sequence[Event], order: ChainOrder) -> Sequence[Event]:
     """In link order; where there is none, by id, so that the same set reads the same."""
-    if isinstance(order, Ordered):
+    if isinstance(order, InOrder):
         return order.events
     return sorted(log, key=lambda event: event.event_id)
 
 
 def _shown(
-    judgement: Judgement, order: LinkOrder, log: Sequence[Event], stored: Sequence[StoredEvent]
+    judgement: Judgement, order: ChainOrder, log: Sequence[Event], stored: Sequence[StoredEvent]
 ) -> tuple[list[int], list[int]]:
     """Indexes of the rows to keep, ascending."""
     ours = [row.event for row in stored]
@@ -279,10 +283,10 @@ def _missing(events: Sequence[Event], others: Sequence[Event]) -> Iterator[int]:
     return (index for index, event in enumerate(events) if event.event_id not in known)
 
 
-def _named(order: LinkOrder, log: Sequence[Event]) -> set[int | None]:
+def _named(order: ChainOrder, log: Sequence[Event]) -> set[int | None]:
     """The ids that a refusal is about."""
     match order:
-        case Ordered():
+        case Ordered() | Joined():
             return set()
         case DuplicateEvent(event_id):
             return {event_id}

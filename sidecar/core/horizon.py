@@ -56,7 +56,10 @@ class TailRow:
     `xmin`: the raw 32-bit value.  `xid`: its 64-bit value, None when it proves nothing
     (read without predicate, xmin < 3, emitted again with another xmin).  `anchor` and
     `epoch` are those of the poll that first saw it; `seen_at` is the store's clock, `ingested_at`
-    Postgres's `ingest_time` in microseconds since 1970 UTC.
+    Postgres's `ingest_time` in microseconds since 1970 UTC.  `commit_lsn`: the position of the
+    commit that inserted it, None where that is not known.  `first_lsn`: of the first record of the
+    transaction that inserted it, or of an earlier one of its own; None where that is not known, or
+    rows that were committed before it may still be handed over.
     """
 
     event: Event
@@ -66,6 +69,8 @@ class TailRow:
     anchor: int | None
     seen_at: int
     ingested_at: int | None = None
+    commit_lsn: int | None = None
+    first_lsn: int | None = None
 
 
 XID_SPAN: Final = 2**32

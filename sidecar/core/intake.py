@@ -2,7 +2,8 @@
 
 The link is the proof: a row that names the stored head stands right behind it, so nothing
 lies between.  A row that names something else waits in the pool.  A second root or a second
-successor is a label at once, whatever else is allowed.  Source: spec 2.12 steps 1-4.
+successor is a label at once, whatever else is allowed; but for a root that is proven to come
+after the tip, where that is asked for (`proofs`).  Source: spec 2.12 steps 1-4.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import takewhile
 from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
 from sidecar.core.horizon import TailRow
 from sidecar.core.links import Forked, MultipleRoots
+from sidecar.core.proofs import Proofs
 
 Pool = Mapping[int, TailRow]
 """Delivered rows of one execution that are not stored, by event_id."""
@@ -80,6 +82,7 @@ def advance(
     epoch: str | None,
     reread: bool,
     read_limit: int,
+    proofs: Proofs | None = None,
 ) -> Advance:
     """Steps 3 and 4 on the pool of one execution.
 
@@ -92,19 +95,20 @@ def advance(
             it extend: one seen in an ended epoch may have been lost with it.
         reread: The execution's log must be read again.
         read_limit: A chain is extended up to `read_limit` - 1 rows.
+        proofs: What the pool proves; None: a second root is a label, whatever could be proven.
 
     Source: spec 2.12 steps 3 and 4.
     """
     rows = tuple(pool.values())
     successors = _successors(rows)
-    label = _label(partition, rows, successors, stored)
+    label = _label(partition, rows, successors, stored, proofs)
     if label is not None:
         return Advance(left=rows, label=label)
 
     if partition.head_seq == 0:
         return Advance(left=rows, wants_read=_fills_a_gap(rows, successors))
 
-    run = _run(partition.head_event_id, successors)
+    run = _run(partition.head_event_id, successors) if proofs is None else proofs.run
     if not run:
         return Advance(left=rows)
     if partition.label is not None or partition.revoked_at is not None:
@@ -136,9 +140,13 @@ def _label(
     rows: Iterable[TailRow],
     successors: Mapping[int, list[TailRow]],
     stored: Mapping[int, StoredEvent],
+    proofs: Proofs | None,
 ) -> str | None:
     """Step 3, in the order of spec 2.7, so that the order of arrival does not choose the label."""
-    if partition.head_seq > 0 and any(row.event.prev_event_id is None for row in rows):
+    if proofs is not None and proofs.against.used:  # the log has several roots, whatever else it has
+        return MultipleRoots.label
+    placed = proofs is not None and proofs.placed
+    if partition.head_seq > 0 and not placed and any(row.event.prev_event_id is None for row in rows):
         return MultipleRoots.label
     for prev, named_by in successors.items():
         predecessor = stored.get(prev)
@@ -190,6 +198,7 @@ def extended(partition: Partition, run: tuple[TailRow, ...], now: int) -> Partit
         coverage=coverage and Coverage(coverage.root_event_id, coverage.total + len(run)),
         head_anchor=last.anchor,
         head_epoch=last.epoch,
+        head_commit_lsn=last.commit_lsn,
         terminal=partition.terminal or any(row.event.is_terminal for row in run),
         last_change_at=now,
     )

@@ -24,9 +24,10 @@ from typing import Final, assert_never
 from sidecar.core.authority import GuardedRead, Partition
 from sidecar.core.compare import Comparison
 from sidecar.core.due import Due, Windows
-from sidecar.core.links import DanglingPrev, LinkOrder, NoRoot
+from sidecar.core.links import DanglingPrev, NoRoot
 from sidecar.core.populate import Diverged, InSync, Outcome, Refused, StaleLog, Unreadable
 from sidecar.core.ports import Populated
+from sidecar.core.rejoin import ChainOrder, Joined
 from sidecar.core.resolve import Explained, LogLost, LogPruned, Resolution, SecondWriter
 from sidecar.core.verdict import Judgement, Kind, Verdict
 from sidecar.errors import broken, invariant
@@ -37,6 +38,7 @@ PRECEDENCE: Final = (
     Verdict.SECOND_WRITER,
     Verdict.REFUSED_STORE_GAP,
     Verdict.DIVERGENT,
+    Verdict.REJOIN_WITHDRAWN,
     Verdict.REFUSED_MULTIPLE_ROOTS,
     Verdict.REFUSED_FORK,
     Verdict.REFUSED_UNREACHABLE,
@@ -54,6 +56,7 @@ PRECEDENCE: Final = (
     Verdict.BEHIND,
     Verdict.EMPTY,
     Verdict.MATCH,
+    Verdict.MATCH_REJOINED,
 )
 """Which verdict stands when several fit, first one first.  Source: spec 3.3."""
 
@@ -80,6 +83,7 @@ REVOKING: Final = frozenset(
         Verdict.DIVERGENT,
         Verdict.SECOND_WRITER,
         Verdict.LOG_LOST,
+        Verdict.REJOIN_WITHDRAWN,
         Verdict.REFUSED_MULTIPLE_ROOTS,
         Verdict.REFUSED_NO_ROOT,
         Verdict.REFUSED_FORK,
@@ -110,7 +114,8 @@ class Hold:
     served.  `log_rows`, `read_began_at`: of the log read behind `populated`.  `resolution`:
     what 3.4 came to, None when no stored row was absent.  `due`: the entry as it stands.
     `first_saw`: when the tail first saw the row whose predecessor is missing (for no_root any
-    row), None when unknown.  `now`: the store's clock.
+    row), None when unknown.  `now`: the store's clock.  `gap`: the stored sequences have holes; asked
+    where the log's links were refused, for then the outcome does not say it.
     """
 
     populated: Populated
@@ -122,6 +127,7 @@ class Hold:
     resolution: Resolution | None = None
     due: Due | None = None
     first_saw: int | None = None
+    gap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,9 @@ def judge_read_only(
     log_rows: int,
     stored_rows: int,
     resolution: Resolution | None = None,
+    rejoined: bool = False,
+    withdrawn: bool = False,
+    gap: bool = False,
 ) -> Ruling:
     """Name the verdict where nothing may be written and nothing waits (`verify --store`).
 
@@ -171,23 +180,28 @@ def judge_read_only(
         outcome: What `plan` says of the stored chain and the log; it was not carried out.
         comparison: Of the stored chain with the log's first `stored_rows` events, looked at
             only when `outcome` is InSync.
+        rejoined: The log's order is one over joins.
+        withdrawn: A join of the execution was contradicted.
+        gap: The stored sequences have holes.
 
     Raises:
         InvariantError: InSync and not compared.
 
     Source: spec 3.3, last paragraph.
     """
-    findings = [*_of_resolution(resolution), *_of_plan(outcome)]
+    findings = [*_of_resolution(resolution), *_of_gap(gap), *_of_plan(outcome)]
+    if isinstance(outcome, Refused) and withdrawn:
+        findings.append(_Finding(Verdict.REJOIN_WITHDRAWN, detail=outcome.label))
     if isinstance(outcome, InSync):
-        findings += _of_common_part(outcome, comparison)
+        findings += _of_common_part(outcome, comparison, rejoined=rejoined)
     return _ruling(findings, execution_id, log_rows, stored_rows)
 
 
-def _of_common_part(outcome: InSync, comparison: Comparison | None) -> Iterator[_Finding]:
+def _of_common_part(outcome: InSync, comparison: Comparison | None, *, rejoined: bool) -> Iterator[_Finding]:
     if comparison is None:
         broken("an untaken comparison is no agreement")
     yield from _of_axes(comparison)
-    yield _Finding(_healthy(outcome.total, behind=outcome.appended > 0))
+    yield _Finding(_healthy(outcome.total, behind=outcome.appended > 0, rejoined=rejoined))
 
 
 def judge_absent(execution_id: int, resolution: Resolution, *, log_rows: int, stored_rows: int) -> Judgement:
@@ -257,6 +271,8 @@ def _of_outcome(hold: Hold, windows: Windows) -> Iterator[_Finding]:
     outcome = hold.populated.outcome
     match outcome:
         case Refused():
+            yield from _of_gap(hold.gap)
+            yield from _of_withdrawn(hold.populated)
             yield _of_refusal(hold, outcome, windows)
         case StaleLog():
             yield _stale(hold, windows)
@@ -266,6 +282,11 @@ def _of_outcome(hold: Hold, windows: Windows) -> Iterator[_Finding]:
             yield from _of_service(hold, outcome, windows)
         case _:
             assert_never(outcome)
+
+
+def _of_gap(gap: bool) -> Iterator[_Finding]:
+    if gap:
+        yield _Finding(Verdict.REFUSED_STORE_GAP, detail="store_gap")
 
 
 def _of_plan(outcome: Outcome) -> Iterator[_Finding]:
@@ -309,7 +330,13 @@ def _of_refusal(hold: Hold, outcome: Refused, windows: Windows) -> _Finding:
     return _Finding(Verdict.PENDING_VISIBILITY, detail=question, pending_key=question, pending_since=since)
 
 
-def _open_question(order: LinkOrder) -> str | None:
+def _of_withdrawn(populated: Populated) -> Iterator[_Finding]:
+    """A join of it was contradicted, by this read or before; the rows stand as they did."""
+    if populated.withdrawn:
+        yield _Finding(Verdict.REJOIN_WITHDRAWN, detail=populated.order.label)
+
+
+def _open_question(order: ChainOrder) -> str | None:
     match order:
         case DanglingPrev(event_id, prev_event_id):
             return f"{order.label}:{event_id}:{prev_event_id}"
@@ -354,12 +381,15 @@ def _of_service(hold: Hold, outcome: InSync, windows: Windows) -> Iterator[_Find
     else:
         axes = _of_axes(hold.comparison)
         yield from (_settling(axis, hold, windows) for axis in axes)
-        yield _Finding(_healthy(outcome.total, behind=False))
+        rejoined = isinstance(hold.populated.order, Joined)
+        yield _Finding(_healthy(outcome.total, behind=False, rejoined=rejoined))
 
 
-def _healthy(total: int, *, behind: bool) -> Verdict:
+def _healthy(total: int, *, behind: bool, rejoined: bool) -> Verdict:
     if behind:
         return Verdict.BEHIND
+    if rejoined:
+        return Verdict.MATCH_REJOINED
     return Verdict.MATCH if total else Verdict.EMPTY
 
 
@@ -382,4 +412,6 @@ def _of_label(partition: Partition, read_began_at: int) -> Iterator[_Finding]:
     if partition.label is None or partition.labelled_at is None or partition.torn is not None:
         return
     if partition.labelled_at >= read_began_at:
+        if partition.revoked_reason == Verdict.REJOIN_WITHDRAWN:
+            yield _Finding(Verdict.REJOIN_WITHDRAWN, detail=partition.label)
         yield _Finding(Verdict(f"refused_{partition.label}"), detail=partition.label)

@@ -20,6 +20,7 @@ import msgspec
 
 from sidecar.core.authority import StoredEvent
 from sidecar.core.event import Event
+from sidecar.core.rejoin import Join, Joins
 from sidecar.errors import broken
 
 FIRST_SHOWN: Final = 5
@@ -80,7 +81,14 @@ class AtCircle:
     previous: int
 
 
-Entry = AtRoot | AtGap | AtFork | AtCircle
+@dataclass(frozen=True, slots=True)
+class AtJoin:
+    """The run begins at a root that is proven to come after `tip_event_id`; no event names it."""
+
+    tip_event_id: int
+
+
+Entry = AtRoot | AtGap | AtFork | AtCircle | AtJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,8 @@ class Picture:
     """Runs in drawing order; an inner one stands behind the one it branches from.
 
     `roots`, `gaps` (the missing id, who names it), `forks` (the event, its successors),
-    `duplicates` and `circles` (their first event) name what is irregular, ids ascending.
+    `duplicates` and `circles` (their first event) name what is irregular, ids ascending.  `joins`:
+    what is kept of proofs between two of these events, in the order given.
     """
 
     runs: tuple[Run, ...]
@@ -120,18 +129,21 @@ class Picture:
     forks: tuple[tuple[int, tuple[int, ...]], ...]
     duplicates: tuple[int, ...]
     circles: tuple[int, ...]
+    joins: tuple[Join, ...]
 
     @property
     def nodes(self) -> Iterator[Node]:
         return (node for run in self.runs for node in run.nodes)
 
 
-def picture(log: Sequence[Event] | None, stored: Sequence[StoredEvent] | None) -> Picture:
+def picture(log: Sequence[Event] | None, stored: Sequence[StoredEvent] | None, joins: Joins = ()) -> Picture:
     """Draw what log and store hold of one execution.
 
     Args:
         log: Every row of a complete read, in any order; None: it was not read.
         stored: Every stored row; None: no store was read.
+        joins: What is kept of the execution; a piece whose root a standing one puts behind a tip is
+            drawn there.
     """
     copies = Counter(event.event_id for event in log or ())
     nodes = _nodes(log, stored, copies)
@@ -144,9 +156,14 @@ def picture(log: Sequence[Event] | None, stored: Sequence[StoredEvent] | None) -
         for missing, named_by in sorted((p, each) for p, each in after.items() if p is not None)
         if missing not in nodes
     )
-    drawing = _Drawing(nodes, after)
+    behind = _behind(joins, nodes, after)
+    drawing = _Drawing(nodes, after, behind)
     for root in roots:
-        drawing.draw(AtRoot(), root, ())
+        if root not in behind.values():
+            drawing.draw(AtRoot(), root, ())
+    for root in roots:  # behind tips that lead back to them
+        if root not in drawing.drawn:
+            drawing.draw(AtRoot(), root, ())
     for missing, named_by in gaps:
         for number, event_id in enumerate(named_by, start=1):
             drawing.draw(AtGap(missing), event_id, (number < len(named_by),))
@@ -163,6 +180,7 @@ def picture(log: Sequence[Event] | None, stored: Sequence[StoredEvent] | None) -
         tuple((at, tuple(each)) for at, each in sorted(_forks(nodes, after))),
         tuple(sorted(event_id for event_id, times in copies.items() if times > 1)),
         tuple(circles),
+        tuple(each for each in joins if each.tip_event_id in nodes and each.root_event_id in nodes),
     )
 
 
@@ -182,14 +200,31 @@ def _forks(nodes: dict[int, Node], after: dict[int | None, list[int]]) -> Iterat
     return ((at, each) for at, each in after.items() if at is not None and at in nodes and len(each) > 1)
 
 
+def _behind(joins: Joins, nodes: dict[int, Node], after: dict[int | None, list[int]]) -> dict[int, int]:
+    """Tip to root, where a standing join says so and nothing else of this picture speaks against it."""
+    standing = [
+        each
+        for each in joins
+        if each.stands
+        and each.tip_event_id in nodes
+        and each.tip_event_id not in after
+        and each.root_event_id in after.get(None, ())
+    ]
+    times = Counter(each.tip_event_id for each in standing)
+    return {each.tip_event_id: each.root_event_id for each in standing if times[each.tip_event_id] == 1}
+
+
 class _Drawing:
     """Runs as they are drawn; without recursion, a chain may be long."""
 
-    def __init__(self, nodes: dict[int, Node], after: dict[int | None, list[int]]) -> None:
+    def __init__(
+        self, nodes: dict[int, Node], after: dict[int | None, list[int]], behind: dict[int, int]
+    ) -> None:
         self.runs: list[Run] = []
         self.drawn: set[int] = set()
         self._nodes = nodes
         self._after = after
+        self._behind = behind
 
     def draw(self, entry: Entry, first: int, rails: tuple[bool, ...]) -> None:
         waiting: list[tuple[Entry, int, tuple[bool, ...]]] = [(entry, first, rails)]
@@ -197,7 +232,11 @@ class _Drawing:
             start, at, rails = waiting.pop()
             run, branches = self._run(at)
             self.runs.append(Run(start, tuple(run), rails))
-            fork = AtFork(run[-1].event_id)
+            tip = run[-1].event_id
+            joined = self._behind.get(tip)
+            if joined is not None and joined not in self.drawn:
+                waiting.append((AtJoin(tip), joined, rails))
+            fork = AtFork(tip)
             last = len(branches) - 1
             waiting += [
                 (fork, event_id, (*rails, number < last))

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from sidecar.core.authority import Coverage, Partition, Watermark
 from sidecar.core.event import TERMINAL_EVENT_TYPES, Event
-from sidecar.core.links import LinkOrder, Ordered
+from sidecar.core.rejoin import ChainOrder, InOrder
 
 ConflictKind = Literal["conflict", "parent", "edge", "payload"]
 
@@ -93,13 +93,13 @@ Outcome = InSync | Diverged | StaleLog | Refused | Unreadable
 
 
 def plan(
-    stored: Sequence[Event], ordered: LinkOrder, *, delivered: bool = False, gap: bool = False
+    stored: Sequence[Event], ordered: ChainOrder, *, delivered: bool = False, gap: bool = False
 ) -> Outcome:
     """Decide what populating `stored` from one complete log read comes to.
 
     Args:
         stored: The partition's events in ascending exec_seq.
-        ordered: What `order_by_links` made of the log read.
+        ordered: What `order_by_links`, or `chain_order` with the execution's joins, made of the log read.
         delivered: The tail once delivered a row of this execution (row 2b).
         gap: The stored sequences have holes (row 10).
 
@@ -109,7 +109,7 @@ def plan(
 
     Source: spec 2.8.
     """
-    if not isinstance(ordered, Ordered):  # row 1
+    if not isinstance(ordered, InOrder):  # row 1
         return Refused(ordered.label)
     if gap:  # row 10, before anything that compares positions
         return Refused("store_gap")
@@ -192,6 +192,7 @@ def _in_sync(partition: Partition, outcome: InSync, log: Sequence[Event], read: 
         # head and epoch is the earlier, stronger one.
         head_epoch=read.epoch,
         head_anchor=read.anchor if known is None else known,
+        head_commit_lsn=partition.head_commit_lsn if same_head else None,
         terminal=partition.terminal or not TERMINAL_EVENT_TYPES.isdisjoint(event.event_type for event in new),
         revoked_reason=None,
         revoked_at=None,

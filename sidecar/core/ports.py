@@ -15,8 +15,8 @@ from sidecar.core.due import Asked, Due
 from sidecar.core.event import Event
 from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor, TailRow
-from sidecar.core.links import LinkOrder
 from sidecar.core.populate import InSync, LogRead, Outcome
+from sidecar.core.rejoin import NOTHING_KEPT, ChainOrder, Join, Kept
 from sidecar.core.sums import StoredSums, Sums
 
 T = TypeVar("T")
@@ -43,19 +43,38 @@ class ExecutionLog:
         """Whether it can be populated from: not cut, and not empty for want of a partition."""
         return self.events is not None and (self.read.whole or bool(self.events))
 
+    def absent(self, stored: Iterable[StoredEvent]) -> tuple[StoredEvent, ...]:
+        """The stored rows that this read lacks (the entry of spec 3.4); none where it was cut."""
+        if self.events is None:
+            return ()
+        ids = {event.event_id for event in self.events}
+        return tuple(row for row in stored if row.event.event_id not in ids)
+
+    def untold(self, stored: Iterable[StoredEvent]) -> bool:
+        """Whether rows are absent, or all, of which this read does not say that they are gone.
+
+        A partition that is detached takes its rows out of sight: the read failed, then, and when
+        the tree stands still it is taken again.
+        """
+        if self.read.whole or self.events is None:
+            return False
+        return not self.events or bool(self.absent(stored))
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What a lane hands to the feed: one store transaction.
 
-    `lane` is the lane's key in the store (`live`, `late`, `sweep:<inhrelid>:<xmin>`).
-    `rows`: as the lane saw them.  `logs`: whole executions, from a lane that had no horizon.
+    `lane` is the lane's key in the store (`live`, `late`, `wal`, `sweep:<inhrelid>:<xmin>`).
+    `rows`: as the lane saw them; those of the lane `wal` in the order of their commits, each with
+    its `commit_lsn`.  `logs`: whole executions, from a lane that had no horizon.
     `gone`: executions with stored rows that the log no longer has at all or in this number.
     `cursor`: the lane's new cursor; None while more batches of the same snapshot follow.
     `dropped_lanes`: keys of lanes whose partition left the tree.
     `server_now`: Postgres's clock, microseconds since 1970 UTC.
-    `began_at`: the store's clock before the poll's statement was sent; None where the poll may
-    have left out rows that are stored.
+    `read_at`: the store's clock before the statement was sent that told `epoch`; None where only
+    rows and logs say when they were read.  `began_at`: the same of a live poll, None where the
+    poll may have left out rows that are stored.
     """
 
     lane: str
@@ -67,6 +86,7 @@ class Batch:
     gone: tuple[int, ...] = ()
     cursor: Cursor | None = None
     dropped_lanes: tuple[str, ...] = ()
+    read_at: int | None = None
     began_at: int | None = None
 
     @property
@@ -136,16 +156,19 @@ class Populated:
     exec_seq order (the entry of spec 3.4).  `written`: False when the read was too old to
     touch the partition, or the outcome writes nothing.  `cleared_bar`: a label or a
     revocation was cleared.  `unstored`: ids that the log read has shown and that are not
-    stored afterwards.
+    stored afterwards.  `against`: what this read speaks against, still to be marked; `withdrawn`:
+    joins in use are among it, or were contradicted before.
     """
 
     outcome: Outcome
-    order: LinkOrder
+    order: ChainOrder
     partition: Partition
     absent: tuple[StoredEvent, ...]
     written: bool
     cleared_bar: bool
     unstored: frozenset[int] = frozenset()
+    against: Kept = NOTHING_KEPT
+    withdrawn: bool = False
 
     @property
     def synced(self) -> bool:
@@ -161,7 +184,8 @@ class Populated:
 class Snapshot:
     """What a store holds of one execution at one instant.
 
-    `guarded`: what a consumer is answered then.
+    `guarded`: what a consumer is answered then.  `joins`: all that are kept of it, withdrawn ones
+    too; `usable`: those that order the rows, none with the gate off.
     """
 
     execution_id: int
@@ -170,6 +194,8 @@ class Snapshot:
     rows: tuple[StoredEvent, ...]
     epochs: tuple[EpochSpan, ...]
     guarded: GuardedRead
+    joins: tuple[Join, ...] = ()
+    usable: tuple[Join, ...] = ()
 
 
 class Unit(Protocol):
@@ -198,12 +224,35 @@ class Unit(Protocol):
         """populate_from_log for each log that is not truncated (spec 2.8)."""
         ...
 
+    async def joins(self, execution_ids: Collection[int]) -> dict[int, tuple[Join, ...]]:
+        """What is kept of those that have anything, withdrawn ones too; nothing with the gate off."""
+        ...
+
+    async def keep_joins(self, joins: Sequence[Join]) -> None:
+        """Keep what was proven; a root of which something is kept is passed over."""
+        ...
+
+    async def withdraw_joins(self, joins: Sequence[Join], now: int) -> None:
+        """Mark joins as contradicted; nothing else of them changes."""
+        ...
+
     async def guarded_read(self, execution_id: int, *, ignore_held: bool = False) -> GuardedRead:
         """Spec 2.6.  `ignore_held`: the comparator's own read, for the log it just read."""
         ...
 
     def append(self, rows: Sequence[StoredEvent]) -> None:
         """Insert event rows; the caller has proved their place."""
+        ...
+
+    def put_commits(self, commits: Mapping[Key, int]) -> None:
+        """Keep where stored events were committed; a position that is already known stays."""
+        ...
+
+    async def commits(self, execution_id: int) -> dict[int, int]:
+        """By event id, the commit position of those stored events of which it is known.
+
+        Positions of different timelines have no order.
+        """
         ...
 
     def put_partition(self, partition: Partition) -> None: ...
@@ -257,6 +306,11 @@ class Store(StoredKeys, Protocol):
     @property
     def clock(self) -> Clock: ...
 
+    @property
+    def rejoining(self) -> bool:
+        """The gate NOETL_CHAIN_REJOIN: proofs are kept, and joins order a chain."""
+        ...
+
     async def transact(self, work: Callable[[Unit], Awaitable[T]]) -> T:
         """Run `work` in one write transaction, alone, to its end even if the caller is cancelled.
 
@@ -280,7 +334,7 @@ class Lane(Protocol):
 
     @property
     def name(self) -> str:
-        """`live`, `late` or `sweep`: the value of the metric label `lane`."""
+        """`live`, `late`, `sweep` or `wal`: the value of the metric label `lane`."""
         ...
 
     def batches(self) -> AsyncGenerator[Batch, None]:

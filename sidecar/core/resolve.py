@@ -66,7 +66,12 @@ Resolution = Explained | LogLost | LogPruned | SecondWriter
 
 
 def resolve(
-    absent: Sequence[StoredEvent], fresh_ids: Collection[int], *, root: int, epochs: Sequence[EpochSpan]
+    absent: Sequence[StoredEvent],
+    fresh_ids: Collection[int],
+    *,
+    root: int,
+    epochs: Sequence[EpochSpan],
+    read_epoch: str | None,
 ) -> Resolution:
     """Say why stored rows were absent from a log read.
 
@@ -75,13 +80,14 @@ def resolve(
         fresh_ids: Every id of the one complete re-read; a set for long logs.
         root: The id at the first place of the stored chain.
         epochs: All epochs of the server that the store has seen.
+        read_epoch: Of the re-read.  It runs, so every other one has ended, also before a poll met it.
 
     Source: spec 3.4 step 3, b before a.
     """
     still = tuple(row for row in absent if row.event.event_id not in fresh_ids)
     if not still:
         return Explained()
-    if all(_fell_with_its_epoch(row, epochs) for row in still):
+    if all(_fell_with_its_epoch(row, epochs, read_epoch) for row in still):
         return LogLost(tuple(row.event.event_id for row in still))
     if root not in fresh_ids and not _foreign(still[0]):
         return LogPruned()
@@ -96,11 +102,11 @@ def _foreign(row: StoredEvent) -> bool:
     return row.origin not in FROM_THE_LOG
 
 
-def _fell_with_its_epoch(row: StoredEvent, epochs: Sequence[EpochSpan]) -> bool:
+def _fell_with_its_epoch(row: StoredEvent, epochs: Sequence[EpochSpan], running: str | None) -> bool:
     if row.seen_at is None:
         return False
     span = _epoch_at(row.seen_at, epochs)
-    if span is None or not _has_ended(span, epochs):
+    if span is None or not _has_ended(span, epochs, running):
         return False
     return span.last_seen_at - row.seen_at < CRASH_LOSS
 
@@ -111,5 +117,7 @@ def _epoch_at(seen_at: int, epochs: Sequence[EpochSpan]) -> EpochSpan | None:
     return max(begun, key=lambda span: span.first_seen_at, default=None)
 
 
-def _has_ended(span: EpochSpan, epochs: Sequence[EpochSpan]) -> bool:
+def _has_ended(span: EpochSpan, epochs: Sequence[EpochSpan], running: str | None) -> bool:
+    if running is not None:
+        return span.epoch != running
     return any(other.last_seen_at > span.last_seen_at for other in epochs)

@@ -8,19 +8,22 @@ That holds for rows of the log, whose columns and body are one row.  In the stor
 have changed a column, or the order, and left the bodies alone.  So a stored chain has one more
 answer, `whole`: its places are 1..n, each row names the one before it, and no column contradicts
 its body.  Equal numbers and a whole chain mean that the log is this one chain: then, and only
-then, nothing has to be read row by row.  Source: design 3.4, spec 2.7.
+then, nothing has to be read row by row.  A root behind a tip is whole where a join stands for it;
+the rows of the log are then the same pieces, and the proof is as good.  Source: design 3.4, spec 2.7.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
+from sidecar.core.authority import NO_JOINS
 from sidecar.core.event import Event
+from sidecar.core.verdict import Verdict
 
 MODULUS: Final = 2**64
 
@@ -47,6 +50,11 @@ class StoredSums:
     sums: Sums = NOTHING
     whole: bool = True
 
+    @property
+    def verdict(self) -> Verdict:
+        """That of a whole chain whose sums agree: over joins, where it has several roots."""
+        return Verdict.MATCH_REJOINED if self.sums.roots > 1 else Verdict.MATCH
+
 
 def agree(log: Sums | None, stored: StoredSums) -> bool:
     """Whether the stored chain is the log.  `log` None: it could not be summed, which is no agreement."""
@@ -68,8 +76,12 @@ def sums_of(events: Iterable[Event]) -> Sums:
     return Sums(rows, roots, digest % MODULUS)
 
 
-def stored_sums(rows: Iterable[StoredRow]) -> StoredSums:
-    """The numbers of one execution's stored rows, given in ascending exec_seq."""
+def stored_sums(rows: Iterable[StoredRow], joined: Mapping[int, int] = NO_JOINS) -> StoredSums:
+    """The numbers of one execution's stored rows, given in ascending exec_seq.
+
+    Args:
+        joined: For each root that may stand behind a tip, that tip.
+    """
     count = roots = digest = 0
     whole, before = True, None
     for row in rows:
@@ -78,7 +90,8 @@ def stored_sums(rows: Iterable[StoredRow]) -> StoredSums:
         roots += prev is None
         digest += word(body)
         # The first names nobody, and so does `before` then.
-        whole = whole and seq == count and prev == before and _says_the_same(row)
+        linked = prev == before or (prev is None and joined.get(event_id) == before)
+        whole = whole and seq == count and linked and _says_the_same(row)
         before = event_id
     return StoredSums(Sums(count, roots, digest % MODULUS), whole)
 

@@ -1,16 +1,17 @@
 """Walk a stored chain from its head to its root, by its links.
 
 The walk never looks at positions, so it finds what a contiguous numbering hides: a link to a
-row that is not there.  It cannot see a missing beginning: a chain that starts at a row without
-predecessor is whole for it.  No walk takes more steps than there are rows.  Source: spec 2.3.
+row that is not there.  Over a join it goes on at the tip that the root is proven to come after.  It
+cannot see a missing beginning: a chain that starts at a row without predecessor is whole for it.
+No walk takes more steps than there are rows.  Source: spec 2.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sidecar.core.authority import Partition, StoredEvent
+from sidecar.core.authority import NO_JOINS, Partition, StoredEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,15 @@ class Revisited:
 Walk = Walked | Gap | Revisited
 
 
-def walk(partition: Partition | None, stored: Sequence[StoredEvent]) -> Walk:
+def walk(
+    partition: Partition | None, stored: Sequence[StoredEvent], joined: Mapping[int, int] = NO_JOINS
+) -> Walk:
     """Follow the links from the head.
 
     Args:
         partition: The record, None when the store has none.
         stored: All rows of the partition, in any order.
+        joined: For each root behind a tip, that tip.
     """
     rows = {row.event.event_id: row for row in stored}
     passed: dict[int, StoredEvent] = {}
@@ -53,11 +57,14 @@ def walk(partition: Partition | None, stored: Sequence[StoredEvent]) -> Walk:
         if at not in rows:
             return Gap(at)
         passed[at] = rows[at]
-        at = rows[at].event.prev_event_id
+        prev = rows[at].event.prev_event_id
+        at = joined.get(at) if prev is None else prev
     return Walked(tuple(passed.values()))
 
 
-def is_complete(partition: Partition | None, stored: Sequence[StoredEvent]) -> bool:
+def is_complete(
+    partition: Partition | None, stored: Sequence[StoredEvent], joined: Mapping[int, int] = NO_JOINS
+) -> bool:
     """Whether the walk meets as many rows as the highest sequence says.
 
     The span, not the number of rows: two rows of three that link to each other are no whole
@@ -65,5 +72,5 @@ def is_complete(partition: Partition | None, stored: Sequence[StoredEvent]) -> b
     """
     head = partition.head_seq if partition is not None else 0
     span = max((row.exec_seq for row in stored), default=0)
-    found = walk(partition, stored)
+    found = walk(partition, stored, joined)
     return isinstance(found, Walked) and len(found.rows) == max(span, head)

@@ -182,7 +182,8 @@ async def _changed_payload(stage: Stage, fault: Fault) -> None:
         await stage.write(connection, rows)
         await stage.watch.until_verdict(execution, MATCH)
         await connection.execute(
-            f"UPDATE {table} SET meta = coalesce(meta, '{{}}') || '{{\"rewritten\": true}}'"  # noqa: S608
+            f"UPDATE {table}"  # noqa: S608 - a quoted name
+            """ SET meta = coalesce(meta, '{}') || '{"rewritten": true}'"""
             " WHERE execution_id = $1 AND event_id = $2",
             execution,
             rows[MIDDLE]["event_id"],

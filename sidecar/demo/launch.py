@@ -25,7 +25,9 @@ def main(user: str, owner: str, *command: str) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
     if os.getppid() != int(owner):  # it died before the line above
         sys.exit("the owner is gone")
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec passes that on
+    # exec passes on what is ignored: SIGPIPE by Python, SIGQUIT by a shell that starts us behind `&`.
+    for signum in (signal.SIGPIPE, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_DFL)
     os.execv(command[0], command)  # noqa: S606 (a shell here would be one more process between us)
 
 

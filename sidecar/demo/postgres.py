@@ -35,7 +35,14 @@ PORT_TRIES: Final = 5
 _POLL_S = 0.01
 _DEFAULTS: Final = MappingProxyType(
     # Nothing here outlives a power cut, so nothing has to be flushed; a killed process loses nothing.
-    {"fsync": "off", "full_page_writes": "off", "timezone": "UTC", "log_timezone": "UTC"}
+    # What its processes share is a file in the cluster: a killed server would leave it in /dev/shm.
+    {
+        "fsync": "off",
+        "full_page_writes": "off",
+        "dynamic_shared_memory_type": "mmap",
+        "timezone": "UTC",
+        "log_timezone": "UTC",
+    }
 )
 
 
@@ -68,7 +75,7 @@ class EmbeddedPostgres:
         """Sweep leftovers, make a cluster and start it; ready for connections on return.
 
         Args:
-            settings: Server settings by name, over the defaults (fsync off, UTC).
+            settings: Server settings by name, over the defaults (nothing is flushed, UTC).
             bin: Folder of the programs; default: see `binaries.find`.
             tcp: Also listen on 127.0.0.1, on a free port, with scram passwords.
             password: The superuser's, for TCP; default: a random one.

@@ -14,6 +14,7 @@ from rich.text import Text
 from sidecar.demo.ledger import UNJUDGED, Entry, Found
 from sidecar.demo.scene import Outcome
 from sidecar.demo.view import colour, coverage, faults
+from sidecar.inspection.tabled import Whole
 
 SHOWN_MAX: Final = 12
 """Disagreements that are named one by one; all of them stand in the JSON."""
@@ -23,7 +24,7 @@ NO_ENTRY: Final = "no entry"
 
 def table(outcome: Outcome) -> RenderableType:
     """The last screen: verdicts by ledger, the planted faults, the sentence."""
-    return Group(_matrix(outcome), faults(outcome.scene), *_disagreements(outcome), _sentence(outcome))
+    return Group(Whole(_matrix(outcome)), faults(outcome.scene), *_disagreements(outcome), _sentence(outcome))
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:

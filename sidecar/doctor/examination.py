@@ -11,13 +11,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sidecar.doctor import house, log
+from sidecar.doctor import house, log, wal
 from sidecar.doctor.checks import Check, cannot_tell, failed, ok
 from sidecar.errors import ConfigError, SidecarError
 from sidecar.settings import Reading, Settings
 from sidecar.source import examine
 from sidecar.source.connection import Session
 from sidecar.source.examine import Role, Server, Table
+from sidecar.source.identity import system_identifier
 from sidecar.source.pins import Pins, find_pins
 
 SERVER_CHECKS: Final = ("primary", "encoding", "clock", "durability", "timeouts")
@@ -26,10 +27,10 @@ LEAF_CHECKS: Final = ("indexes", "partitions")
 PIN_CHECKS: Final = ("horizon", "prepared_transactions", "long_writers")
 LOG_CHECKS: Final = (
     "connection", "server_version", *SERVER_CHECKS, "pooler", *TABLE_CHECKS, *LEAF_CHECKS, *PIN_CHECKS,
-    "replication_slots",
+    "replication_slots", wal.NAME,
 )  # fmt: skip
 HOUSE_CHECKS: Final = ("gates", "settings", "variables")
-NAMES: Final = (*LOG_CHECKS, *house.STORE_CHECKS, *HOUSE_CHECKS)
+NAMES: Final = (*LOG_CHECKS, *house.STORE_CHECKS, house.SHARD_CHECK, *HOUSE_CHECKS)
 
 LOOKS_APART_S: Final = 1.0
 """Between two looks at what holds the horizon."""
@@ -38,38 +39,50 @@ POOL_TIMEOUT_S: Final = 3.0
 
 async def examined(settings: Settings) -> list[Check]:
     """One check for each of `NAMES`, in that order."""
+    logged, server = await _log_checks(settings)
     found = [
-        *await _log_checks(settings),
-        *await asyncio.to_thread(house.store_checks, settings.store),
+        *logged,
+        *await asyncio.to_thread(house.store_checks, settings.store, server),
+        await house.shard_check(settings.store, settings.shard),
         *house.settings_checks(settings),
     ]
     by_name = {check.name: check for check in found}
     return [by_name[name] for name in NAMES]
 
 
-async def _log_checks(settings: Settings) -> list[Check]:
+async def _log_checks(settings: Settings) -> tuple[list[Check], str | None]:
+    """The checks of the log, and its server's system identifier where it was told."""
     try:
         dsn = settings.source_dsn()
     except ConfigError as error:
         nothing = settings.dsn is None and settings.dsn_file is None and settings.host is None
         said = cannot_tell if nothing else _misconfigured
-        return _without_connection(said("connection", str(error), error.hint))
+        return _without_connection(said("connection", str(error), error.hint)), None
     session = Session(dsn, query_timeout_s=settings.query_timeout_s)
     try:
         began = time.monotonic()
         number = await examine.version(session)
         milliseconds = (time.monotonic() - began) * 1000
     except SidecarError as error:
-        return _without_connection(failed("connection", str(error), error.hint, exit_code=error.exit_code))
+        failure = failed("connection", str(error), error.hint, exit_code=error.exit_code)
+        return _without_connection(failure), None
     try:
         patient = _Patient(settings, dsn, session)
-        return [
+        checks = [
             ok("connection", f"connected and answered in {milliseconds:.0f} ms"),
             log.version_check(number),
             *await patient.examined(),
         ]
+        return checks, await _identifier(session)
     finally:
         await session.close()
+
+
+async def _identifier(session: Session) -> str | None:
+    try:
+        return await system_identifier(session)
+    except SidecarError:
+        return None
 
 
 def _misconfigured(name: str, why: str, remedy: str) -> Check:
@@ -94,6 +107,7 @@ class _Patient:
             (TABLE_CHECKS + LEAF_CHECKS, self._table),
             (PIN_CHECKS, self._pins),
             (("replication_slots",), self._slots),
+            ((wal.NAME,), self._wal),
         )
         found: list[Check] = []
         for names, ask in groups:
@@ -158,3 +172,6 @@ class _Patient:
 
     async def _slots(self) -> list[Check]:
         return [log.slots_check(*await examine.slots(self._session))]
+
+    async def _wal(self) -> list[Check]:
+        return [await wal.wal_check(self._settings, self._session)]

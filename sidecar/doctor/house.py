@@ -5,21 +5,29 @@ Nothing is written and nothing is made; it works beside a running sidecar and wi
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from sidecar.core.shards import Shard
 from sidecar.doctor.checks import Check, cannot_tell, failed, ok, warning
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StoreError
 from sidecar.settings import Arming, Settings, unknown, variable
+from sidecar.store import ChainStore
 from sidecar.store.format import FORMAT_VERSION, Marker, gate
+from sidecar.store.handover import filled
 from sidecar.store.location import check_folder, check_one_name, file_system, sqlite_path
 from sidecar.store.lock import holder
-from sidecar.store.overview import sizes
+from sidecar.store.postgres.looked import Looked, looked_at
+from sidecar.store.postgres.opening import SAME_SERVER
+from sidecar.store.postgres.url import is_postgres
+from sidecar.store.sizes import sizes
 from sidecar.telemetry.wal import WAL_WARN_BYTES
 
 STORE_CHECKS: Final = ("store_folder", "store_space", "store_lock", "store_format", "store_wal")
+SHARD_CHECK: Final = "shard"
 SPACE_WARN_BYTES: Final = 2**30
 SPACE_WARN_SHARE: Final = 0.05
 INODES_WARN: Final = 1000
@@ -27,8 +35,14 @@ REDELIVERY_S: Final = 30.0
 """A predecessor came so much later on a recorded log: a batch redelivered after a kill (spec 3.5)."""
 
 
-def store_checks(url: str) -> list[Check]:
-    """The checks of the store that `url` names; one for each of `STORE_CHECKS`."""
+def store_checks(url: str, log_server: str | None) -> list[Check]:
+    """The checks of the store that `url` names; one for each of `STORE_CHECKS`.
+
+    Args:
+        log_server: The system identifier of the log's server; None: not known.
+    """
+    if is_postgres(url):
+        return _server_checks(url, log_server)
     try:
         path = sqlite_path(url)
     except SidecarError as error:
@@ -38,6 +52,78 @@ def store_checks(url: str) -> list[Check]:
         zip(STORE_CHECKS, (_folder, _space, _lock, _format, _wal), strict=True)
     )
     return [_answered(name, look, path) for name, look in looks.items()]
+
+
+def _server_checks(url: str, log_server: str | None) -> list[Check]:
+    """The same of a store that a server keeps; nothing is made and nobody is fenced."""
+    folder, space, lock, form, wal = STORE_CHECKS
+    try:
+        seen = asyncio.run(looked_at(url))
+    except SidecarError as error:
+        first = failed(folder, str(error), error.hint, exit_code=error.exit_code)
+        return [first, *(cannot_tell(name, "the store's server was not asked") for name in STORE_CHECKS[1:])]
+    where = _server(seen, log_server)
+    if not seen.made:
+        none = "there is no store yet"
+        return [
+            where,
+            *(cannot_tell(name, none) for name in (space, lock)),
+            cannot_tell(form, none, "the first `run` or `backfill` makes it"),
+            cannot_tell(wal, none),
+        ]
+    return [
+        where,
+        cannot_tell(space, "the store's server does not tell what its disk has left", "watch it there"),
+        ok(lock, f"taken last by {seen.holder}"),
+        ok(form, f"FORMAT_VERSION {FORMAT_VERSION}"),
+        ok(wal, f"store {seen.used / 2**20:,.1f} MiB; its write-ahead log is its server's"),
+    ]
+
+
+def _server(seen: Looked, log_server: str | None) -> Check:
+    name, where = STORE_CHECKS[0], f"in PostgreSQL, {seen.servers or 'no other'} servers behind it"
+    if log_server is None:
+        return cannot_tell(
+            name, f"{where}; whether it is the log's server is not known", "make the log's server answer"
+        )
+    if log_server in seen.identities:
+        return failed(name, *SAME_SERVER, exit_code=StoreError.exit_code)
+    return ok(name, f"{where}; not the log's server")
+
+
+async def shard_check(url: str, shard: Shard) -> Check:
+    """Whether the store was filled as the shard that is to be followed.
+
+    A file hands over what falls to others at the next start.  A store in PostgreSQL refuses.
+    """
+    try:
+        async with ChainStore.open_readonly(url) as store:
+            found, handed_over = await filled(store), store.path is not None
+    except SidecarError as error:
+        return cannot_tell(SHARD_CHECK, f"shard {shard} by the settings; {error}")
+    text = f"shard {shard} by the settings"
+    if found.moving:
+        return warning(
+            SHARD_CHECK,
+            f"{text}; the store is on its way from one shard to another",
+            "start `run` with the count that is meant; it goes on where it was",
+        )
+    if found.shard == shard or (found.shard is None and shard.count == 1):
+        return ok(SHARD_CHECK, f"{text}, and the store was filled as that")
+    was = "nobody says as which it was filled" if found.shard is None else f"it was filled as {found.shard}"
+    if handed_over:
+        return warning(
+            SHARD_CHECK,
+            f"{text}, and of the store {was}",
+            "the next start hands over what falls to others; see docs/scale.md, or set"
+            f" {variable('shard_count')} back",
+        )
+    return failed(
+        SHARD_CHECK,
+        f"{text}, and of the store {was}",
+        f"name another schema in {variable('store')}, or set {variable('shard_count')} back",
+        exit_code=StoreError.exit_code,
+    )
 
 
 def _answered(name: str, look: Callable[[Path], Check], path: Path) -> Check:

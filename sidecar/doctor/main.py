@@ -13,7 +13,8 @@ from rich.text import Text
 
 from sidecar.doctor.checks import Check, State, document, exit_code
 from sidecar.doctor.examination import examined
-from sidecar.drawn import visible
+from sidecar.inspection.drawn import visible
+from sidecar.inspection.tabled import Whole
 from sidecar.settings import Settings
 from sidecar.telemetry import logs
 
@@ -52,7 +53,7 @@ def show(checks: Sequence[Check], console: Console) -> None:
         if check.remedy:
             found.append(f"\n→ {_printable(check.remedy)}", style="bold")
         table.add_row(check.name, Text(check.state.value.replace("_", " "), STYLE[check.state]), found)
-    console.print(table)
+    console.print(Whole(table))
 
 
 def _printable(text: str) -> str:

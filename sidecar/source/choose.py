@@ -54,10 +54,10 @@ async def read_since(log: PostgresLog, since: datetime) -> AsyncGenerator[list[E
 
 
 async def estimated_rows(log: PostgresLog) -> int | None:
-    """How many rows the table has by its statistics; None before the first ANALYZE."""
+    """How many rows fall to the log's shard by the table's statistics; None before the first ANALYZE."""
     sql = (
         "select sum(c.reltuples)::bigint from pg_partition_tree($1::bigint::oid::regclass) t"
         " join pg_class c on c.oid = t.relid where c.relkind = 'r' and c.reltuples >= 0"
     )
     rows: int | None = (await log.fetch(sql, (log.table.relid,)))[0][0]
-    return rows
+    return None if rows is None else rows // log.shard.count

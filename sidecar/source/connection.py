@@ -13,6 +13,7 @@ Source: spec 1.7, 1.8, 4.2.
 from __future__ import annotations
 
 import errno
+import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
@@ -43,6 +44,30 @@ _SETTINGS: Final = (
     "SET LOCAL jit = off;"
     "SET LOCAL statement_timeout = {timeout_ms}"
 )
+
+
+async def connect(dsn: str, timeout_s: float) -> Any:
+    """A driver's connection; what it raises else is for `translated`.
+
+    Args:
+        timeout_s: Deadline of the connecting, and of statements that have none of their own.
+
+    Raises:
+        ConfigError: the DSN cannot be read; nothing of it is repeated.
+    """
+    try:
+        return await asyncpg.connect(
+            dsn,
+            statement_cache_size=0,
+            timeout=timeout_s,
+            command_timeout=timeout_s,
+            server_settings={"application_name": "noetl-chain"},
+        )
+    except ssl.SSLError:
+        raise  # a certificate that is refused is a ValueError, too
+    except ValueError:
+        # Also asyncpg's ClientConfigurationError, and a port that is no number.
+        raise ConfigError("the DSN cannot be read", hint="postgresql://user@host:port/database") from None
 
 
 class Transaction:
@@ -126,19 +151,7 @@ class Session:
 
     async def _opened(self) -> Any:
         if self._connection is None or self._connection.is_closed():
-            try:
-                self._connection = await asyncpg.connect(
-                    self._dsn,
-                    statement_cache_size=0,
-                    timeout=self._query_timeout_s,
-                    command_timeout=self._query_timeout_s,
-                    server_settings={"application_name": "noetl-chain"},
-                )
-            except ValueError:
-                # Also asyncpg's ClientConfigurationError, and a port that is no number.
-                raise ConfigError(
-                    "the DSN cannot be read", hint="postgresql://user@host:port/database"
-                ) from None
+            self._connection = await connect(self._dsn, self._query_timeout_s)
         return self._connection
 
     def drop(self) -> None:
@@ -205,6 +218,21 @@ _BY_STATE: Final[dict[str, tuple[type[SourceError], str, str]]] = {
         SourceContractError,
         "a right is missing, or row security hides rows",
         "grant SELECT on the event table and USAGE on its schema to a role that bypasses row security",
+    ),
+    "42704": (
+        SourceUnavailable,
+        "the replication slot or the publication is gone",
+        "it is looked at again; noetl-chain schema print wal makes the publication",
+    ),
+    "53400": (
+        SourceUnavailable,
+        "a limit of the server is reached",
+        "max_replication_slots or temp_file_limit: the server's log says which",
+    ),
+    "55006": (
+        SourceUnavailable,
+        "somebody else is using the replication slot",
+        "one sidecar a slot: NOETL_CHAIN_WAL_SLOT names another one",
     ),
     "57014": (
         SourceUnavailable,

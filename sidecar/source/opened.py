@@ -9,17 +9,24 @@ need a reader.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
 
 from sidecar.core.ports import Clock
+from sidecar.core.shards import Shard
+from sidecar.core.walgap import WAL_LANE
 from sidecar.source.connection import Session
+from sidecar.source.doubt import Doubt
 from sidecar.source.log import PostgresLog
 from sidecar.source.options import SourceOptions
 from sidecar.source.poll import Poller
 from sidecar.source.roots import RootsReader
+from sidecar.source.slot import SlotReader, SlotUnfinished
 from sidecar.source.sums import LogSums
 from sidecar.source.sweep import SweepLane
 from sidecar.source.table import EventTable, inspect
 from sidecar.source.tail import LaneStore, WindowLane
+from sidecar.source.wal import CHANGES_MAX, MESSAGE_BYTES, WalLane
 
 
 class LogSource:
@@ -48,9 +55,35 @@ class LogSource:
         finally:
             await session.close()
 
-    def reader(self, clock: Clock) -> PostgresLog:
-        """A reader of whole executions, with a connection of its own."""
-        return self._log(self.session(), clock)
+    async def check_tail(self) -> None:
+        """Look whether the table can be followed as the options say; the lanes meet it later, too.
+
+        Raises:
+            ConfigError: the slot's name is none.
+            SourceError: the server cannot be reached, or lacks what the WAL source needs.
+        """
+        if self.options.tail == "wal":
+            slot = self._slot(self.session())
+            async with slot.transaction() as transaction:
+                with suppress(SlotUnfinished):  # it ends with the transactions that run: the lane waits
+                    await slot.look(transaction)
+
+    def reader(self, clock: Clock, *, shard: Shard | None = None) -> PostgresLog:
+        """A reader of whole executions, with a connection of its own.
+
+        Args:
+            shard: Whose ranges it reads and counts; None: as the options say.
+        """
+        return self._log(self.session(), clock, shard)
+
+    @asynccontextmanager
+    async def lent_reader(self, clock: Clock) -> AsyncIterator[PostgresLog]:
+        """A reader whose connection is closed at the end of the block."""
+        session = self.session()
+        try:
+            yield self._log(session, clock)
+        finally:
+            await session.close()
 
     def summer(self, clock: Clock) -> LogSums:
         """A reader of sums with a connection of its own, whose every statement has the query's deadline."""
@@ -59,14 +92,14 @@ class LogSource:
             PostgresLog(self.session(), self.table, clock, read_limit=options.read_limit, shard=options.shard)
         )
 
-    def _log(self, session: Session, clock: Clock) -> PostgresLog:
+    def _log(self, session: Session, clock: Clock, shard: Shard | None = None) -> PostgresLog:
         options = self.options
         return PostgresLog(
             session,
             self.table,
             clock,
             read_limit=options.read_limit,
-            shard=options.shard,
+            shard=shard or options.shard,
             scan_timeout_s=self._scan_timeout_s,
         )
 
@@ -82,14 +115,60 @@ class LogSource:
             self.session(), self.table, options.shard, window_h=window_h, timeout_s=options.query_timeout_s
         )
 
+    def followed(self, store: LaneStore, clock: Clock) -> tuple[WindowLane | SweepLane | WalLane, ...]:
+        """The lanes of the source that the options name; the sweep is the last one."""
+        return self.wal_lanes(store, clock) if self.options.tail == "wal" else self.lanes(store, clock)
+
+    def wal_lanes(
+        self,
+        store: LaneStore,
+        clock: Clock,
+        *,
+        changes_max: int = CHANGES_MAX,
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> tuple[WalLane, SweepLane]:
+        """The lanes wal and sweep; the bounds are those of `WalLane`."""
+        options, doubt = self.options, Doubt()
+        session = self.session()
+        wal = WalLane(
+            session,
+            self._slot(session),
+            self.table,
+            store,
+            clock,
+            doubt,
+            every_s=options.poll_ms / 1000,
+            shard=options.shard,
+            changes_max=changes_max,
+            message_bytes=message_bytes,
+        )
+        return wal, self._sweep(store, clock, doubt)
+
+    def _slot(self, session: Session) -> SlotReader:
+        options = self.options
+        return SlotReader(
+            session,
+            self.table,
+            options.shard,
+            slot=options.wal_slot,
+            publication=options.wal_publication,
+            timeout_s=self._scan_timeout_s,
+        )
+
     def lanes(self, store: LaneStore, clock: Clock) -> tuple[WindowLane, WindowLane, SweepLane]:
         """The lanes live, late and sweep."""
         options = self.options
         live = self._window_lane("live", store, clock, options.live_window_s, options.poll_ms / 1000)
         late = self._window_lane("late", store, clock, options.late_window_s, options.late_poll_s)
+        return live, late, self._sweep(store, clock, Doubt(), before=(WAL_LANE,))
+
+    def _sweep(
+        self, store: LaneStore, clock: Clock, doubt: Doubt, *, before: Collection[str] = ()
+    ) -> SweepLane:
+        options = self.options
         # The sweep lists, polls and compares one after the other: one connection.
         session = self.session()
-        sweep = SweepLane(
+        return SweepLane(
             session,
             self._poller(session, clock),
             self._log(session, clock),
@@ -98,8 +177,9 @@ class LogSource:
             round_s=options.sweep_round_s,
             scan_timeout_s=self._scan_timeout_s,
             shard=options.shard,
+            doubt=doubt,
+            before=before,
         )
-        return live, late, sweep
 
     def _window_lane(
         self, name: str, store: LaneStore, clock: Clock, window_s: float, every_s: float
@@ -126,3 +206,8 @@ class LogSource:
     async def close(self) -> None:
         """Close every connection, all at once: a server that does not answer is waited for once."""
         await asyncio.gather(*(session.close() for session in self._sessions))
+
+
+def wal_lanes(lanes: Iterable[object]) -> list[WalLane]:
+    """Those of some lanes that follow the WAL."""
+    return [lane for lane in lanes if isinstance(lane, WalLane)]

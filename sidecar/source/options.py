@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from sidecar.errors import invariant
+from sidecar.core.shards import Shard
 
+__all__ = ["Shard", "SourceOptions", "Tail"]
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Which executions are ours: hashint8extended(execution_id, 0) modulo `count`."""
-
-    index: int = 0
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        invariant(0 <= self.index < self.count, "a shard's index lies below the count")
-
-    def filter_sql(self, column: str) -> str:
-        """A condition on an execution_id column, empty for a single shard."""
-        if self.count == 1:
-            return ""
-        # % keeps the sign of a negative hash.
-        hashed = f"hashint8extended({column}, 0) % {self.count}"
-        return f" and ({hashed} + {self.count}) % {self.count} = {self.index}"
+Tail = Literal["poll", "wal"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """Settings of the log side; the unit is last in each name.
 
-    `read_limit`: rows; a log read that returns so many is refused as truncated.
+    `read_limit`: rows; a log read that returns so many is refused as truncated.  `tail`: how the
+    table is followed; `wal_slot` and `wal_publication` name what the WAL source reads from.
     """
 
     dsn: str = field(repr=False)
@@ -42,4 +29,7 @@ class SourceOptions:
     sweep_round_s: float = 600.0
     query_timeout_s: float = 10.0
     read_limit: int = 10_000
-    shard: Shard = Shard()
+    shard: Shard = field(default_factory=Shard)
+    tail: Tail = "poll"
+    wal_slot: str = "noetl_chain"
+    wal_publication: str = "noetl_chain"

@@ -110,9 +110,9 @@ class Piece:
     facts: Facts
     anchor: int | None
     rows: tuple[TailRow, ...]
+    began_at: int
     last: bool
     seen: Seen = field(default_factory=dict)
-    began_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,9 @@ class Poller:
             SourceError: the poll failed; the pieces yielded so far stand.
         """
         taken, size = _Taken(request), PieceSize()
-        began_at = self._clock.now()
         async with self._session.transaction(request.timeout_s) as transaction:
+            # Only now: to connect takes long while a server restarts.
+            began_at = self._clock.now()
             portal = await transaction.cursor(*self._statement(request))
             count = _FETCH_KEYS if request.unknown is not None else size.rows
             fetched = await portal.fetch(count)
@@ -172,13 +173,13 @@ class Poller:
                     found, wanted = await self._bodied(transaction, request, wanted, size)
                     taken.add(found, versions, facts, self._clock.now())
                     if taken.full:
-                        yield Piece(facts, None, taken.cut(facts, None), last=False)
+                        yield Piece(facts, None, taken.cut(facts, None), began_at, last=False)
                 if len(fetched) < count:
                     break
                 count = _FETCH_KEYS if request.unknown is not None else size.rows
                 fetched = rows = await portal.fetch(count)
         anchor = await read_anchor(self._session, facts)
-        yield Piece(facts, anchor, taken.cut(facts, anchor), True, taken.seen, began_at)
+        yield Piece(facts, anchor, taken.cut(facts, anchor), began_at, last=True, seen=taken.seen)
 
     def _statement(self, request: Request) -> tuple[Any, ...]:
         sql = poll_sql(

@@ -7,15 +7,16 @@ whole.  The same comparison is the catch-up of an empty store, and it names the 
 which the store has rows that the log has not.
 
 Partitions without H come first, back to back; the others roll, so that a round takes at most
-the round's time.  The H, epoch and tree of a comparison are those of its first statement, and
-its cursor stands in its last batch.
+the round's time.  When somebody doubts that all was seen, every partition is polled once more and
+compared, at once: rows that came, changed or went are found.  The H, epoch and tree of a
+comparison are those of its first statement, and its cursor stands in its last batch.
 Source: spec 1.8.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
@@ -25,6 +26,7 @@ from sidecar.core.horizon import Cursor, Facts, keeps_horizon
 from sidecar.core.ports import Batch, ExecutionLog
 from sidecar.source.compare import Comparison, compared
 from sidecar.source.connection import Session
+from sidecar.source.doubt import Doubt
 from sidecar.source.log import PostgresLog
 from sidecar.source.options import Shard
 from sidecar.source.partitions import LANE_PREFIX, Listing, Part, list_parts
@@ -45,6 +47,8 @@ class SweepLane:
         log: For the reads of a comparison.
         round_s: A full round over all partitions takes at most this.
         scan_timeout_s: Deadline of one statement that reads a whole partition.
+        doubt: Who asks for a round at once.
+        before: Cursors of another source, which ended somewhere: it is asked for them, too.
     """
 
     name = "sweep"
@@ -60,7 +64,11 @@ class SweepLane:
         round_s: float,
         scan_timeout_s: float,
         shard: Shard,
+        doubt: Doubt | None = None,
+        before: Collection[str] = (),
     ) -> None:
+        self._doubt = doubt or Doubt()
+        self._before = before
         self.state = LaneState()
         self._session = session
         self._poller = poller
@@ -73,17 +81,26 @@ class SweepLane:
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """See `core.ports.Lane`."""
-        run = _Run(await self._store.cursors())
+        run = _Run(await self._store.cursors(), self._doubt.answered)
+        ended = tuple(sorted(run.others & set(self._before)))
+        handover = self._doubt.ask() if ended else None
         now = asyncio.get_running_loop().time
         while True:
             listing = await self._listed(run)
             if left := run.left_the_tree(listing):
                 yield _batch(self.name, listing.facts, dropped_lanes=left)
                 run.forget(left)
+            run.doubted(self._doubt.asked, listing)
             fresh = [part for part in listing.parts if not self._usable(run, part, listing.facts)]
-            self._show(run, listing.facts, caught_up=not fresh)
-            if fresh:
-                part = fresh[0]
+            owed = [part for part in listing.parts if part.lane in run.owed]
+            if not fresh and not owed:
+                self._doubt.settle(run.ticket)
+                if handover is not None and handover <= run.ticket:
+                    yield _batch(self.name, listing.facts, dropped_lanes=ended)
+                    handover = None
+            self._show(run, listing.facts, caught_up=not fresh and not owed)
+            if fresh or owed:
+                part = (fresh or owed)[0]
             elif now() < run.next_at:
                 rest = min(LIST_EVERY_S, max(0.0, run.next_at - now()))
                 with pulse.waiting(rest):
@@ -92,12 +109,25 @@ class SweepLane:
             else:
                 part = min(listing.parts, key=run.polled_at)
                 run.next_at = now() + self._round_s / len(listing.parts)
-            steps = self._compared(part, listing) if fresh else self._polled(run, part, listing)
+            steps = self._steps(run, part, listing, fresh=bool(fresh), owed=bool(owed))
             async with aclosing(steps) as batches:
                 async for batch in batches:
                     yield batch
                     if batch.cursor is not None:
                         run.stored(batch.cursor)
+
+    async def _steps(
+        self, run: _Run, part: Part, listing: Listing, *, fresh: bool, owed: bool
+    ) -> AsyncGenerator[Batch, None]:
+        """Poll with an H, compare without one, and both where it is doubted."""
+        if not fresh:
+            async with aclosing(self._polled(run, part, listing)) as polled:
+                async for batch in polled:
+                    yield batch
+        if fresh or owed:
+            async with aclosing(self._compared(part, listing, run, fresh=fresh)) as compared:
+                async for batch in compared:
+                    yield batch
 
     async def _listed(self, run: _Run) -> Listing:
         """The partitions, of a tree that has been standing for a moment.
@@ -145,8 +175,14 @@ class SweepLane:
                 if piece.last:
                     run.polled(part.lane, piece.seen, cursor, piece.facts)
 
-    async def _compared(self, part: Part, listing: Listing) -> AsyncGenerator[Batch, None]:
-        """The executions in which log and store differ; the cursor only if the tree stood still."""
+    async def _compared(
+        self, part: Part, listing: Listing, run: _Run, *, fresh: bool
+    ) -> AsyncGenerator[Batch, None]:
+        """The executions in which log and store differ; the cursor only if the tree stood still.
+
+        A partition that is not `fresh` keeps the H of its poll: what changes bodies between the
+        two is left to the next one.
+        """
         first: Facts | None = None
         last = listing.facts
         for low, high in part.over.ranges:
@@ -158,8 +194,11 @@ class SweepLane:
                         return
                     if step.logs or step.gone:
                         yield _found(part.lane, last, step.logs, step.gone)
-        if first is not None:
+        if first is None:
+            return
+        if fresh:
             yield replace(_batch(part.lane, last), cursor=self._cursor(part, first))
+        run.owed.discard(part.lane)
 
     def _cursor(self, part: Part, facts: Facts) -> Cursor:
         return Cursor(part.lane, facts.horizon, facts.epoch, self._scope(part), part.tree, facts.server_now)
@@ -168,12 +207,21 @@ class SweepLane:
 class _Run:
     """What one run of the sweep knows: cursors that are stored, rows seen above each H."""
 
-    def __init__(self, cursors: Mapping[str, Cursor]) -> None:
+    def __init__(self, cursors: Mapping[str, Cursor], answered: int = 0) -> None:
         self.cursors = {lane: c for lane, c in cursors.items() if lane.startswith(LANE_PREFIX)}
+        self.others = cursors.keys() - self.cursors.keys()
+        self.owed: set[str] = set()
+        self.ticket = answered
         self.seen: dict[str, Seen] = {}
         self.advanced_at = {lane: cursor.polled_at for lane, cursor in self.cursors.items()}
         self.tree: str | None = None
         self.next_at = 0.0
+
+    def doubted(self, ticket: int, listing: Listing) -> None:
+        """Owe a round for a new ticket; a partition that comes later is compared anyhow."""
+        if ticket > self.ticket:
+            self.ticket = ticket
+            self.owed = {part.lane for part in listing.parts}
 
     def polled_at(self, part: Part) -> int:
         return self.cursors[part.lane].polled_at
@@ -184,6 +232,7 @@ class _Run:
     def forget(self, lanes: Sequence[str]) -> None:
         for lane in lanes:
             del self.cursors[lane]
+            self.owed.discard(lane)
             self.seen.pop(lane, None)
             self.advanced_at.pop(lane, None)
 

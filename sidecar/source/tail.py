@@ -166,6 +166,7 @@ class WindowLane:
             facts.server_now,
             rows=piece.rows,
             cursor=left,
+            read_at=piece.began_at,
             began_at=piece.began_at if piece.last and all_shown else None,
         )
 

@@ -22,11 +22,11 @@ WAIT_S: Final = 5.0
 """For the sidecar's transaction under way; one takes a fraction of it."""
 WHY_MAX: Final = 1000
 
-_FIND: Final = (
+FIND: Final = (
     "SELECT execution_id, verdict, kind, resolved_at IS NOT NULL, acknowledged_at, found_at"
     " FROM finding WHERE finding_id = ?"
 )
-_PUT: Final = "UPDATE finding SET acknowledged_at = ?2, acknowledged_why = ?3 WHERE finding_id = ?1"
+PUT: Final = "UPDATE finding SET acknowledged_at = ?2, acknowledged_why = ?3 WHERE finding_id = ?1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,7 @@ def acknowledge(path: Path, finding_id: int, why: str, *, now: int, wait_s: floa
         ConfigError: there is no such finding, it is acknowledged already, or no reason is given.
         StoreBusy, StoreFull, StoreError: nothing was written.
     """
-    reason = why.strip()
-    if not reason:
-        raise ConfigError("an acknowledgement needs a reason", hint="say why: --why 'restored from backup'")
-    if len(reason) > WHY_MAX:
-        raise ConfigError(f"the reason is longer than {WHY_MAX} characters", hint="name a ticket instead")
-    return _changed(path, finding_id, reason, now, wait_s)
+    return _changed(path, finding_id, reason_of(why), now, wait_s)
 
 
 def take_back(path: Path, finding_id: int, *, wait_s: float = WAIT_S) -> Acknowledged:
@@ -80,15 +75,48 @@ def _changed(path: Path, finding_id: int, why: str | None, now: int | None, wait
     ):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            found = connection.execute(_FIND, (finding_id,)).fetchone()
-            execution_id, verdict, kind, resolved, _, found_at = _checked(finding_id, found, why)
-            at = None if now is None else max(now, found_at)
-            connection.execute(_PUT, (finding_id, at, why))
+            found = connection.execute(FIND, (finding_id,)).fetchone()
+            done = changed(finding_id, found, why, now)
+            connection.execute(PUT, (finding_id, done.at, why))
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:  # SQLite rolls back by itself when the disk is full
                 connection.rollback()
             raise
+    return done
+
+
+def reason_of(why: str) -> str:
+    """The reason without what stands around it.
+
+    Raises:
+        ConfigError: there is none, or it is too long.
+    """
+    reason = why.strip()
+    if not reason:
+        raise ConfigError("an acknowledgement needs a reason", hint="say why: --why 'restored from backup'")
+    if len(reason) > WHY_MAX:
+        raise ConfigError(f"the reason is longer than {WHY_MAX} characters", hint="name a ticket instead")
+    return reason
+
+
+def changed(
+    finding_id: int,
+    found: tuple[int, str, str | None, int, int | None, int] | None,
+    why: str | None,
+    now: int | None,
+) -> Acknowledged:
+    """The finding as it is to stand.
+
+    Args:
+        found: The answer to FIND; None: there is no such finding.
+        why: The reason; None: it is taken back.
+
+    Raises:
+        ConfigError: there is nothing to change.
+    """
+    execution_id, verdict, kind, resolved, _, found_at = _checked(finding_id, found, why)
+    at = None if now is None else max(now, found_at)
     return Acknowledged(finding_id, execution_id, verdict, kind, bool(resolved), at, why)
 
 

@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 from sidecar.core.audit import Round, Standing
 from sidecar.core.ports import Unit
 from sidecar.store.chain import ChainStore
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
+from sidecar.store.wording import worded
 
 T = TypeVar("T")
 ROUNDS_KEPT: Final = 100
@@ -40,15 +41,22 @@ _FORGET_GONE: Final = (
     " AND execution_id NOT IN (SELECT execution_id FROM due)"
 )
 
-STANDINGS: Final = (
+STANDINGS: Final = worded(
     "SELECT x.value, p.verdict, coalesce(p.verdict_rows, 0), d.execution_id IS NOT NULL, s.seen"
     " FROM json_each(?) AS x LEFT JOIN partition AS p ON p.execution_id = x.value"
     " LEFT JOIN due AS d ON d.execution_id = x.value"
-    " LEFT JOIN audit_seen AS s ON s.execution_id = x.value"
+    " LEFT JOIN audit_seen AS s ON s.execution_id = x.value",
+    postgres="SELECT x.value, p.verdict, coalesce(p.verdict_rows, 0), d.execution_id IS NOT NULL, s.seen"
+    " FROM unnest($1::bigint[]) AS x(value)"
+    + "".join(
+        f" LEFT JOIN (SELECT * FROM {table} WHERE execution_id = ANY($1::bigint[])) AS {name}"
+        f" ON {name}.execution_id = x.value"
+        for table, name in (("partition", "p"), ("due", "d"), ("audit_seen", "s"))
+    ),
 )
 
 
-class SqliteAuditBook:
+class StoreAuditBook:
     """`core.ports.AuditBook` over one store."""
 
     def __init__(self, store: ChainStore) -> None:
@@ -61,7 +69,7 @@ class SqliteAuditBook:
             StoreError: the store cannot be read, or cannot be written.
         """
 
-        async def work(unit: SqliteUnit) -> tuple[Round | None, int | None]:
+        async def work(unit: StoreUnit) -> tuple[Round | None, int | None]:
             await unit.rows(_SEEN_TABLE)
             found = await unit.rows(_LATEST)
             return Round(*found[0]) if found else None, (await unit.rows(_LAST_FINISHED))[0][0]
@@ -91,7 +99,7 @@ class SqliteAuditBook:
             forgotten: Executions whose fingerprint is of no use any more.
         """
 
-        async def save(unit: SqliteUnit) -> T:
+        async def save(unit: StoreUnit) -> T:
             if progress.finished_at is not None:
                 # First: what is handed over below has neither record nor entry in the tables yet.
                 await unit.rows(_FORGET_ROUNDS, (progress.number - ROUNDS_KEPT,))

@@ -1,4 +1,4 @@
-"""The chain store on SQLite: the one writer, its lock, and the calls of the Python surface.
+"""The chain store: the one writer, its lock, and the calls of the Python surface.
 
 Opening decides in this order: where (a local, writable folder), which layout (the marker), who
 (the file lock).  Only then is anything created or read.
@@ -17,21 +17,24 @@ from sidecar.core.authority import StoredEvent, check_whole, revoked
 from sidecar.core.event import Event
 from sidecar.core.populate import LogRead, Outcome
 from sidecar.core.ports import ExecutionLog
-from sidecar.errors import Invalid
+from sidecar.errors import ConfigError, Invalid
 from sidecar.store import cursors, departure, events, rebuild, sequence
 from sidecar.store.checked import check_event, check_id, check_sequence, check_text
 from sidecar.store.clock import StoreClock
-from sidecar.store.connection import Connection, Synchronous, open_writer
+from sidecar.store.connection import Connection, Synchronous
+from sidecar.store.engine import BUSY_TIMEOUT_MS, Engine, sqlite_engine
 from sidecar.store.findings import EVIDENCE_MAX_BYTES
 from sidecar.store.format import Marker, gate, gate_all, initialise
 from sidecar.store.location import check_folder, check_one_name, distinct, sqlite_path
 from sidecar.store.lock import StoreLock, take
 from sidecar.store.opening import Opening
-from sidecar.store.quick import Quick
-from sidecar.store.reader import BUSY_TIMEOUT_MS, StoreReader, open_readonly, readers
+from sidecar.store.postgres.opening import postgres_engine, prepared, taken
+from sidecar.store.postgres.url import is_postgres, place_of
+from sidecar.store.reader import StoreReader, open_readonly
 from sidecar.store.rebuild import Rebuilt
 from sidecar.store.sequence import Committed, News, Numbered
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.sqlite import open_writer
+from sidecar.store.unit import StoreUnit
 
 T = TypeVar("T")
 HIGHS: Final = "SELECT dataset, high FROM sequence"
@@ -46,17 +49,14 @@ class ChainStore(StoreReader):
 
     def __init__(
         self,
-        path: Path,
         writer: Connection,
-        quick: Quick,
-        points: Connection,
-        scans: Connection,
+        engine: Engine,
         clock: StoreClock,
         committed: Committed,
         closing: AsyncExitStack,
         evidence_max_bytes: int,
     ) -> None:
-        super().__init__(path, quick, points, scans, closing)
+        super().__init__(engine, closing)
         self._evidence_max_bytes = evidence_max_bytes
         self._writer = writer
         self._clock = clock
@@ -72,11 +72,16 @@ class ChainStore(StoreReader):
         replicas: Sequence[str] = (),
         evidence_max_bytes: int = EVIDENCE_MAX_BYTES,
         max_bytes: int = 0,
+        rejoining: bool = False,
+        not_on: str | None = None,
+        look_s: float = 0.0,
     ) -> Opening[ChainStore]:
         """Open the store, making file and layout if there are none.
 
         Args:
-            url: `sqlite:////abs/path`, `sqlite:///rel/path` or a path.
+            url: `sqlite:////abs/path`, `sqlite:///rel/path`, a path, or
+                `postgresql://…?schema=noetl_chain`, for which synchronous, busy_timeout_ms and
+                max_bytes say nothing and which has no replicas.
             synchronous: `normal` re-reads the last polls after a power cut, `full` does not.
             busy_timeout_ms: How long to wait for somebody else's lock on the database.
             replicas: Stores that will follow this one.  They are not opened here, but their
@@ -84,19 +89,36 @@ class ChainStore(StoreReader):
             evidence_max_bytes: Of all findings; beyond it the oldest evidence goes.
             max_bytes: What the database file may grow to, its write-ahead log left aside; a
                 write beyond it raises StoreFull.  0: as large as the disk is.
+            rejoining: Keep what arriving roots prove, and let joins order a chain.
+            not_on: The system identifier of the server that is compared: a store in PostgreSQL
+                must stand on another one.
+            look_s: How long to look, before a store in PostgreSQL is taken over, whether somebody
+                writes to it.
 
         Returns:
             To be awaited, or used in `async with`.
 
         Raises (when awaited):
-            ConfigError: the URL names no SQLite file.
-            StoreLocked: another sidecar holds the store.
+            ConfigError: the URL names no store.
+            StoreLocked: another sidecar holds the store.  One in PostgreSQL to which nobody wrote
+                meanwhile is taken over: what its holder wants to write then raises StoreFenced.
             StoreFormatError: another layout, of the store or of a replica; no file is changed.
             StoreError: the folder or the file cannot be used; nothing was made elsewhere.
         """
+        if is_postgres(url):
+            return Opening(
+                partial(_taken, url, tuple(replicas), evidence_max_bytes, not_on, look_s, rejoining)
+            )
         return Opening(
             partial(
-                _opened, url, synchronous, busy_timeout_ms, tuple(replicas), evidence_max_bytes, max_bytes
+                _opened,
+                url,
+                synchronous,
+                busy_timeout_ms,
+                tuple(replicas),
+                evidence_max_bytes,
+                max_bytes,
+                rejoining,
             )
         )
 
@@ -106,7 +128,7 @@ class ChainStore(StoreReader):
     def clock(self) -> StoreClock:
         return self._clock
 
-    async def transact(self, work: Callable[[SqliteUnit], Awaitable[T]]) -> T:
+    async def transact(self, work: Callable[[StoreUnit], Awaitable[T]]) -> T:
         """Run `work` in one write transaction, alone, to its end even if the caller is cancelled.
 
         Raises:
@@ -115,10 +137,15 @@ class ChainStore(StoreReader):
             CancelledError: the transaction ran to its end first; whether it committed is
                 what a later read says.
         """
-        unit = SqliteUnit(self._writer, self._clock, evidence_max_bytes=self._evidence_max_bytes)
+        unit = StoreUnit(
+            self._writer,
+            self._clock,
+            evidence_max_bytes=self._evidence_max_bytes,
+            rejoining=self.rejoining,
+        )
 
         def committed() -> None:
-            self.committed.reach(unit.gseq, unit.departed)
+            self.committed.reach(unit.gseq, unit.departed, marked=unit.marked)
             unit.committed()
 
         return await self._writer.hold(partial(unit.perform, work), committed)
@@ -139,7 +166,7 @@ class ChainStore(StoreReader):
         """What a follower lacks, after `prepare_following`; see `sequence.news`."""
         return await self._scan(lambda: sequence.news(self._scans, gseq, departed, limit))
 
-    async def event_up_to(self, gseq: int) -> Numbered | None:
+    async def event_up_to(self, gseq: int) -> StoredEvent | None:
         """The event with the greatest number that is not above `gseq`."""
         return await self._scan(lambda: sequence.up_to(self._scans, gseq))
 
@@ -149,7 +176,7 @@ class ChainStore(StoreReader):
         Called once, before anything is fed.  Source: spec 2.12 step 2.
         """
 
-        async def work(unit: SqliteUnit) -> None:
+        async def work(unit: StoreUnit) -> None:
             await unit.rows(FLAG_HELD, (unit.now(),))
 
         await self.transact(work)
@@ -172,7 +199,7 @@ class ChainStore(StoreReader):
         """
         log, _ = self._complete(execution_id, events, read)
 
-        async def work(unit: SqliteUnit) -> Outcome:
+        async def work(unit: StoreUnit) -> Outcome:
             done = (await unit.populate((log,)))[execution_id]
             check_whole(done.partition)
             return done.outcome
@@ -269,7 +296,7 @@ class ChainStore(StoreReader):
         check_event(event)
         check_sequence(exec_seq, "exec_seq", least=1)
 
-        async def work(unit: SqliteUnit) -> None:
+        async def work(unit: StoreUnit) -> None:
             now = self._clock.now()
             for clash in await events.apply(unit, (StoredEvent(exec_seq, event, "replicated", now),), now):
                 raise clash.error
@@ -311,7 +338,7 @@ class ChainStore(StoreReader):
         check_id(execution_id, "execution_id")
         check_text(reason, "reason")
 
-        async def work(unit: SqliteUnit) -> bool:
+        async def work(unit: StoreUnit) -> bool:
             partition = (await unit.partitions((execution_id,))).get(execution_id)
             if partition is not None:
                 unit.put_partition(revoked(partition, reason, self._clock.now()))
@@ -333,6 +360,7 @@ async def _opened(
     replicas: tuple[str, ...],
     evidence_max_bytes: int,
     max_bytes: int,
+    rejoining: bool,
 ) -> ChainStore:
     # One file, one lock, however it is called: SQLite's own files go by the name, too.
     path = await asyncio.to_thread(sqlite_path(url).resolve)
@@ -343,7 +371,7 @@ async def _opened(
             path, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms, max_bytes=max_bytes
         )
         opened.push_async_callback(writer.close)
-        quick, points, scans = await readers(path, opened)
+        engine = await sqlite_engine(path, opened, rejoining=rejoining)
         high = dict[str, int](await writer.rows(HIGHS))
         clock = StoreClock(high.get("clock", 0))
         committed = Committed(high.get("event", 0), await departure.high(writer))
@@ -352,9 +380,31 @@ async def _opened(
             # can be stored meanwhile.
             await writer.hold(lambda: writer.rows(sequence.INDEX))
             await writer.hold(lambda: writer.rows(departure.TABLE))
-        return ChainStore(
-            path, writer, quick, points, scans, clock, committed, opened.pop_all(), evidence_max_bytes
+        return ChainStore(writer, engine, clock, committed, opened.pop_all(), evidence_max_bytes)
+
+
+async def _taken(
+    url: str,
+    replicas: tuple[str, ...],
+    evidence_max_bytes: int,
+    not_on: str | None,
+    look_s: float,
+    rejoining: bool,
+) -> ChainStore:
+    """A store on PostgreSQL, ours from here on."""
+    place = place_of(url)
+    if replicas:
+        raise ConfigError(
+            "a store in PostgreSQL has no replicas", hint="use a standby of its server, or a store in a file"
         )
+    layout = await prepared(place, writing=True, not_on=not_on)
+    async with AsyncExitStack() as opened:
+        writer = await taken(place, layout, opened, look_s)
+        engine = await postgres_engine(place, layout, opened, rejoining=rejoining)
+        high = dict[str, int](await writer.hold(lambda: writer.rows(HIGHS)))
+        clock = StoreClock(high.get("clock", 0))
+        committed = Committed(high.get("event", 0))
+        return ChainStore(writer, engine, clock, committed, opened.pop_all(), evidence_max_bytes)
 
 
 def _prepared(path: Path, replicas: Sequence[Path]) -> StoreLock:

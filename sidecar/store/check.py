@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.errors import StoreCorrupt, StoreError, StoreFormatError
+from sidecar.store import joins
+from sidecar.store.connection import Row
 from sidecar.store.failure import sqlite_errors
 from sidecar.store.format import Marker, gate, uri
 from sidecar.store.invariants import ChainSeen, Contradiction, Numbers, Record, of_due, of_partition
@@ -32,14 +32,14 @@ FINDINGS_MAX: Final = 1000
 DAMAGES_MAX: Final = 100
 
 _BETWEEN: Final = "WHERE execution_id BETWEEN ?1 AND ?2"
-_PARTITIONS: Final = f"SELECT {PARTITION_COLUMNS} FROM partition {_BETWEEN}"
-_ROWS: Final = (
+PARTITIONS: Final = f"SELECT {PARTITION_COLUMNS} FROM partition {_BETWEEN}"
+ROWS: Final = (
     "SELECT execution_id, exec_seq, event_id, prev_event_id, parent_execution_id, origin, gseq"
     f" FROM event {_BETWEEN} ORDER BY execution_id, exec_seq"
 )
-_DUE: Final = f"SELECT {DUE_COLUMNS} FROM due WHERE execution_id >= ? ORDER BY execution_id LIMIT ?"
-_HIGH: Final = "SELECT coalesce((SELECT high FROM sequence WHERE dataset = 'event'), 0)"
-_CURSORS: Final = (
+DUE: Final = f"SELECT {DUE_COLUMNS} FROM due WHERE execution_id >= ? ORDER BY execution_id LIMIT ?"
+HIGH: Final = "SELECT coalesce((SELECT high FROM sequence WHERE dataset = 'event'), 0)"
+CURSORS: Final = (
     "SELECT 'lane ' || lane FROM tail_cursor WHERE lane = '' OR horizon < 0 OR polled_at < 0",
     "SELECT 'shard ' || shard FROM apply_cursor WHERE shard < 0 OR seq < 0",
     "SELECT 'a replica position' FROM replica_position WHERE replica = '' OR gseq < 0",
@@ -75,6 +75,22 @@ class Checked:
         self.kinds[found.kind] += 1
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(execution_id, found.kind, found.detail))
+
+    def malformed(self, cursors: Iterable[Row]) -> None:
+        """Note what the CURSORS statements found."""
+        for (what,) in cursors:
+            self.note(None, Contradiction("cursor", f"{what} is malformed"))
+
+    def entries(self, rows: Iterable[Row]) -> None:
+        """Note what entries of the work list contradict."""
+        for row in rows:
+            for contradiction in of_due(_named(DUE_COLUMNS, row)):
+                self.note(row[0], contradiction)
+
+    def damage(self, text: str) -> None:
+        """Note that nothing here can be relied on."""
+        self.damaged = True
+        self.note(None, Contradiction("damage", " ".join(text.split())))
 
     @property
     def exit_code(self) -> int:
@@ -144,28 +160,32 @@ def _check_file(store: sqlite3.Connection, pragma: str, checked: Checked) -> Non
         said = [str(error)]
     for text in said:
         if text != "ok":
-            checked.damaged = True
-            checked.note(None, Contradiction("damage", " ".join(text.split())))
+            checked.damage(text)
 
 
 def _check_cursors(store: sqlite3.Connection, checked: Checked) -> None:
-    for statement in _CURSORS:
-        for (what,) in store.execute(statement):
-            checked.note(None, Contradiction("cursor", f"{what} is malformed"))
+    for statement in CURSORS:
+        checked.malformed(store.execute(statement))
 
 
 def _check_partitions(
-    store: sqlite3.Connection, checked: Checked, moved: Callable[[int], None], page: int
+    store: sqlite3.Connection, checked: Checked, moved: Callable[[int], None], limit: int
 ) -> None:
     numbers = Numbers()
     low = ID_MIN
     while low <= ID_MAX:
         with _snapshot(store):
-            found = [row[0] for row in store.execute(EXECUTIONS, (low, ID_MAX, page))]
+            found = [row[0] for row in store.execute(EXECUTIONS, (low, ID_MAX, limit))]
             if found:
-                _Page(store, checked, numbers).check(found)
+                bounds = (found[0], found[-1])
+                records, kept = store.execute(PARTITIONS, bounds), store.execute(joins.BETWEEN, bounds)
+                high = int(store.execute(HIGH).fetchone()[0])
+                page = Page(checked, numbers, high, found, records, kept)
+                for row in store.execute(ROWS, bounds):
+                    page.add(row)
+                page.end(high)
         moved(len(found))
-        if len(found) < page:
+        if len(found) < limit:
             break
         low = found[-1] + 1
 
@@ -173,40 +193,84 @@ def _check_partitions(
 def _check_due(store: sqlite3.Connection, checked: Checked, page: int) -> None:
     low = ID_MIN
     while low <= ID_MAX:
-        entries = store.execute(_DUE, (low, page)).fetchall()
-        for row in entries:
-            for contradiction in of_due(_named(DUE_COLUMNS, row)):
-                checked.note(row[0], contradiction)
+        entries = store.execute(DUE, (low, page)).fetchall()
+        checked.entries(entries)
         if len(entries) < page:
             break
         low = entries[-1][0] + 1
 
 
-class _Page:
-    """The executions of one snapshot."""
+class Page:
+    """The executions of one snapshot, judged one by one as their rows come.
 
-    def __init__(self, store: sqlite3.Connection, checked: Checked, numbers: Numbers) -> None:
-        self._store = store
+    Args:
+        high: The latest number that was given, as the snapshot has it.
+        executions: Ascending.
+        records, kept: Their records by column, and what is kept of their joins.
+    """
+
+    def __init__(
+        self,
+        checked: Checked,
+        numbers: Numbers,
+        high: int,
+        executions: Sequence[int],
+        records: Iterable[Row],
+        kept: Iterable[Row],
+    ) -> None:
         self._checked = checked
         self._numbers = numbers
-        self._high = int(store.execute(_HIGH).fetchone()[0])
+        self._high = high
+        self._records = {row[0]: _named(PARTITION_COLUMNS, row) for row in records}
+        self._kept = joins.grouped(tuple(kept))
+        self._left = iter(executions)
+        self._at: int | None = None
+        self._chain = ChainSeen()
+        self._beyond: list[tuple[int, int]] = []
+        self._next()
 
-    def check(self, executions: list[int]) -> None:
-        bounds = (executions[0], executions[-1])
-        records = {row[0]: _named(PARTITION_COLUMNS, row) for row in self._store.execute(_PARTITIONS, bounds)}
-        chains = groupby(self._store.execute(_ROWS, bounds), itemgetter(0))
-        behind = next(chains, None)
-        for execution_id in executions:
-            chain = ChainSeen()
-            if behind is not None and behind[0] == execution_id:
-                self._read(execution_id, chain, behind[1])
-                behind = next(chains, None)
-            self._judge(execution_id, records.get(execution_id), chain)
-
-    def _read(self, execution_id: int, chain: ChainSeen, rows: Iterator[tuple[Any, ...]]) -> None:
-        for _, *row, gseq in rows:
-            chain.add(*row)
+    def add(self, row: Row) -> None:
+        """Take one row of ROWS; they come in that order."""
+        execution_id, *seen, gseq = row
+        while self._at is not None and self._at != execution_id:
+            self._next()
+        self._chain.add(*seen)
+        if gseq is None:
+            return  # somebody else's row: it has none
+        if 0 < gseq <= self._high:
             self._number(execution_id, gseq)
+        else:
+            self._beyond.append((execution_id, gseq))
+
+    @property
+    def greatest(self) -> int:
+        """The greatest number that the snapshot says was never given; 0 without one."""
+        return max((gseq for _, gseq in self._beyond), default=0)
+
+    def end(self, high: int) -> None:
+        """Judge what is left.
+
+        Args:
+            high: The latest number that was given, as is known by now.
+        """
+        while self._at is not None:
+            self._next()
+        for execution_id, gseq in self._beyond:
+            if 0 < gseq <= high:
+                self._number(execution_id, gseq)
+                continue
+            found = Contradiction("gseq", f"{gseq} was never given: they end at {high}")
+            self._checked.note(execution_id, found)
+
+    def _number(self, execution_id: int, gseq: int) -> None:
+        if not self._numbers.add(gseq):
+            self._checked.note(execution_id, Contradiction("gseq", f"{gseq} was given twice"))
+
+    def _next(self) -> None:
+        if self._at is not None:
+            self._judge(self._at, self._records.get(self._at), self._chain)
+        self._at = next(self._left, None)
+        self._chain = ChainSeen(joins=() if self._at is None else self._kept.get(self._at, ()))
 
     def _judge(self, execution_id: int, record: Record | None, chain: ChainSeen) -> None:
         self._checked.executions += 1
@@ -214,16 +278,6 @@ class _Page:
         self._checked.incomplete += chain.incomplete
         for contradiction in of_partition(record, chain):
             self._checked.note(execution_id, contradiction)
-
-    def _number(self, execution_id: int, gseq: int | None) -> None:
-        if gseq is None:
-            return  # somebody else's row: it has none
-        if not 0 < gseq <= self._high:
-            self._checked.note(
-                execution_id, Contradiction("gseq", f"{gseq} was never given: they end at {self._high}")
-            )
-        elif not self._numbers.add(gseq):
-            self._checked.note(execution_id, Contradiction("gseq", f"{gseq} was given twice"))
 
 
 def _named(columns: str, row: tuple[Any, ...]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Final
 from sidecar.core.event import ID_MAX
 from sidecar.errors import StoreCorrupt
 from sidecar.store.connection import Row
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 
 LOAD: Final = "SELECT seq FROM apply_cursor WHERE shard = ?"
 _ADVANCE: Final = "REPLACE INTO apply_cursor (shard, seq) VALUES (?, ?)"
@@ -35,7 +35,7 @@ def sequence_of(found: list[Row]) -> int:
     return seq
 
 
-async def advance(unit: SqliteUnit, shard: int, seq: int) -> int:
+async def advance(unit: StoreUnit, shard: int, seq: int) -> int:
     """Move the cursor of `shard` to `seq` if that is forward; where it stands afterwards."""
     current = sequence_of(await unit.rows(LOAD, (shard,)))
     if seq <= current:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from sidecar.store.connection import Connection
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
+from sidecar.store.wording import worded
 
 TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS departure (seq INTEGER NOT NULL PRIMARY KEY,"
     " execution_id INTEGER NOT NULL UNIQUE, rebuilt INTEGER NOT NULL, departed_at INTEGER NOT NULL) STRICT"
 )
 AFTER: Final = "SELECT seq, execution_id, rebuilt FROM departure WHERE seq > ? ORDER BY seq LIMIT ?"
-_EXISTS: Final = "SELECT count(*) FROM sqlite_master WHERE name = 'departure'"
+_EXISTS: Final = worded("SELECT count(*) FROM sqlite_master WHERE name = 'departure'", postgres="SELECT 0")
 _HIGH: Final = "SELECT coalesce(max(seq), 0) FROM departure"
 # The number is chosen before the row of the same execution goes, so none is given twice.
 _NOTE: Final = (
@@ -37,7 +38,7 @@ class Departure:
     rebuilt: bool
 
 
-async def note(unit: SqliteUnit, execution_id: int, *, rebuilt: bool, now: int) -> None:
+async def note(unit: StoreUnit, execution_id: int, *, rebuilt: bool, now: int) -> None:
     """Note that the rows of an execution go with this unit, if anybody follows the store."""
     if await unit.rows(_EXISTS) == [(0,)]:
         return

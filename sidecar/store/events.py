@@ -23,7 +23,7 @@ from sidecar.core.authority import (
 from sidecar.core.event import Event
 from sidecar.core.replicated import Arrival, arrival
 from sidecar.errors import Forked, Invalid, NotHead
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 
 Refusal = NotHead | Invalid | Forked
 
@@ -41,7 +41,7 @@ class Clash:
         return Forked(came.execution_id, came.prev_event_id, self.stands.event.event_id, came.event_id)
 
 
-async def append(unit: SqliteUnit, event: Event, now: int) -> int:
+async def append(unit: StoreUnit, event: Event, now: int) -> int:
     """Put `event` behind the head.
 
     Raises:
@@ -57,7 +57,7 @@ async def append(unit: SqliteUnit, event: Event, now: int) -> int:
     return after.head_seq
 
 
-async def populate(unit: SqliteUnit, event: Event, now: int) -> int | Refusal:
+async def populate(unit: StoreUnit, event: Event, now: int) -> int | Refusal:
     """Append and mark, in the order of spec 2.4.
 
     Returns:
@@ -75,7 +75,7 @@ async def populate(unit: SqliteUnit, event: Event, now: int) -> int | Refusal:
     return await _marked(unit, event.execution_id, head + 1, advanced, put)
 
 
-async def populate_replicated(unit: SqliteUnit, event: Event, exec_seq: int, now: int) -> int | Refusal:
+async def populate_replicated(unit: StoreUnit, event: Event, exec_seq: int, now: int) -> int | Refusal:
     """Apply and mark; the marker takes `exec_seq` in, in either direction.
 
     Returns and raises as `populate`, with Forked for NotHead.
@@ -91,7 +91,7 @@ async def populate_replicated(unit: SqliteUnit, event: Event, exec_seq: int, now
 
 
 async def _marked(
-    unit: SqliteUnit,
+    unit: StoreUnit,
     execution_id: int,
     expected: int,
     mark: Callable[[Watermark | None, int], Watermark],
@@ -113,11 +113,11 @@ async def _marked(
     return seq
 
 
-async def _mark(unit: SqliteUnit, execution_id: int, watermark: Watermark) -> None:
+async def _mark(unit: StoreUnit, execution_id: int, watermark: Watermark) -> None:
     unit.put_partition(replace(await _record(unit, execution_id), watermark=watermark))
 
 
-async def apply(unit: SqliteUnit, rows: Sequence[StoredEvent], now: int) -> list[Clash]:
+async def apply(unit: StoreUnit, rows: Sequence[StoredEvent], now: int) -> list[Clash]:
     """Put replicated rows where they belong, in whatever order they come.
 
     Rows that are known are passed over.  The head of a partition moves only forward, and no
@@ -145,7 +145,7 @@ async def apply(unit: SqliteUnit, rows: Sequence[StoredEvent], now: int) -> list
     return clashes
 
 
-async def _record(unit: SqliteUnit, execution_id: int) -> Partition:
+async def _record(unit: StoreUnit, execution_id: int) -> Partition:
     """The record, a fresh one when there is none.
 
     Raises:

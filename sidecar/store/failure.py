@@ -55,7 +55,8 @@ def translated(error: sqlite3.Error) -> StoreError | InvariantError:
             )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return StoreError(
-                "the store is read-only", hint="give the process write permission on file and folder"
+                "the store is read-only",
+                hint="give the process write permission on file and folder (for reading, too), or copy it",
             )
         case sqlite3.SQLITE_CANTOPEN:
             return StoreError(
@@ -66,7 +67,11 @@ def translated(error: sqlite3.Error) -> StoreError | InvariantError:
         case sqlite3.SQLITE_TOOBIG:
             return Invalid("a value is larger than SQLite stores")
         case _:
-            return StoreError(f"SQLite failed with code {code}: {error}")
+            # Our statements fit the tables that the start looked at: a file of others stands there now.
+            return StoreError(
+                f"SQLite failed with code {code}: {error}",
+                hint="was the file cut or replaced meanwhile? noetl-chain store check; the log is the source",
+            )
 
 
 def _full() -> StoreFull:

@@ -79,12 +79,12 @@ _TO_GO: Final = (
 )
 _DELETE: Final = "DELETE FROM finding WHERE finding_id IN (SELECT value FROM json_each(?))"
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     "finding_id, execution_id, verdict, kind, position, detail, log_event, store_event, evidence, found_at,"
     " resolved_at, acknowledged_at, acknowledged_why"
 )
-_EVIDENCE: Final = _COLUMNS.split(", ").index("evidence")
-OF_EXECUTION: Final = f"SELECT {_COLUMNS} FROM finding WHERE execution_id = ? ORDER BY finding_id"
+_EVIDENCE: Final = COLUMNS.split(", ").index("evidence")
+OF_EXECUTION: Final = f"SELECT {COLUMNS} FROM finding WHERE execution_id = ? ORDER BY finding_id"
 
 Statement = Callable[[str, Sequence[object]], Awaitable[list[Row]]]
 
@@ -195,7 +195,7 @@ async def _make_room(rows: Statement, size: int, max_bytes: int) -> tuple[int, i
         gone = await rows(_TO_GO, (count - _kept(FINDINGS_MAX),))
         await rows(_DELETE, (json.dumps([row[0] for row in gone]),))
         size -= sum(row[1] for row in gone)
-        dropped += sum(row[1] > 0 for row in gone)
+        dropped = sum(row[1] > 0 for row in gone)
     if size > max_bytes:
         bare = []
         for finding_id, each in await rows(_BY_AGE, ()):

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -22,6 +23,10 @@ from sidecar.sql import scripts
 from sidecar.store.failure import sqlite_errors
 
 FORMAT_VERSION: Final = 1
+_COLUMNS: Final = (
+    "SELECT t.name || '.' || c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c"
+    " WHERE t.type = 'table'"
+)
 _U32 = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
@@ -79,7 +84,26 @@ def gate(path: Path) -> Marker:
                 f"{path} is an SQLite database, but no chain store", hint="name another file"
             )
         row = connection.execute("SELECT value FROM meta WHERE key = 'FORMAT_VERSION'").fetchone()
-    return judged("" if row is not None and row[0] is None else row and row[0])
+        marker = judged("" if row is not None and row[0] is None else row and row[0])
+        lacking = sorted(_layout_columns() - _columns(connection))
+    if lacking:
+        raise StoreFormatError(
+            f"{path} was made by an earlier build: it has no column {lacking[0]}",
+            hint="start a new store: the log is the source",
+        )
+    return marker
+
+
+def _columns(connection: sqlite3.Connection) -> frozenset[str]:
+    return frozenset(name for (name,) in connection.execute(_COLUMNS))
+
+
+@cache
+def _layout_columns() -> frozenset[str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for script in scripts("store"):
+            connection.executescript(script.text)
+        return _columns(connection)
 
 
 def gate_all(path: Path, replicas: Sequence[Path]) -> None:

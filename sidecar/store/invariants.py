@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sidecar.core.authority import Reason
 from sidecar.core.exclusion import EXCLUDED
+from sidecar.core.rejoin import Joins
 from sidecar.core.verdict import Kind, Verdict
 
 Record = Mapping[str, Any]
@@ -34,7 +35,11 @@ class Contradiction:
 
 @dataclass(slots=True)
 class ChainSeen:
-    """The rows of one partition, seen one by one in ascending exec_seq; memory stays the same."""
+    """The rows of one partition, seen one by one in ascending exec_seq; memory stays the same.
+
+    `joins`: what is kept of it.  A root stands behind the tip that it was joined to, also when the
+    join was withdrawn: nothing is rewritten.  `over_withdrawn`: the first such root.
+    """
 
     rows: int = 0
     first: int | None = None
@@ -44,17 +49,27 @@ class ChainSeen:
     missing_seq: int | None = None
     unlinked: int | None = None
     all_replicated: bool = True
+    joins: Joins = ()
+    over_withdrawn: int | None = None
 
     def add(self, exec_seq: int, event_id: int, prev: int | None, parent: int | None, origin: object) -> None:
         if self.missing_seq is None and exec_seq != self.last_seq + 1:
             self.missing_seq = self.last_seq + 1
-        if self.unlinked is None and self.missing_seq is None and prev != self.last:
-            self.unlinked = event_id
+        if self.missing_seq is None and prev != self.last:
+            self._look_behind(event_id, prev)
         if not self.rows:
             self.first, self.first_parent = event_id, parent
         self.rows += 1
         self.last, self.last_seq = event_id, exec_seq
         self.all_replicated = self.all_replicated and origin == "replicated"
+
+    def _look_behind(self, event_id: int, prev: int | None) -> None:
+        behind = (self.last, event_id)
+        named = [each for each in self.joins if (each.tip_event_id, each.root_event_id) == behind]
+        if prev is not None or not named:
+            self.unlinked = event_id if self.unlinked is None else self.unlinked
+        elif not named[0].stands and self.over_withdrawn is None:
+            self.over_withdrawn = event_id
 
     @property
     def incomplete(self) -> bool:
@@ -101,6 +116,9 @@ def _of_rows(chain: ChainSeen) -> Iterator[Contradiction]:
         yield Contradiction("sequence", f"exec_seq {chain.missing_seq} is missing")
     if chain.unlinked is not None:
         yield Contradiction("link", f"event {chain.unlinked} does not name the event before it")
+    for each in chain.joins:
+        if not each.proven:
+            yield Contradiction("join", f"root {each.root_event_id} is not proven by its own numbers")
 
 
 def _of_head(record: Record, chain: ChainSeen) -> Iterator[Contradiction]:
@@ -156,7 +174,7 @@ def _unservable(record: Record, chain: ChainSeen) -> Reason | None:
         return Reason.COVERAGE_TOTAL_MISMATCH
     if chain.first != record["cov_root"]:
         return Reason.COVERAGE_ROOT_MISMATCH
-    if chain.missing_seq is not None or chain.unlinked is not None:
+    if any(gap is not None for gap in (chain.missing_seq, chain.unlinked, chain.over_withdrawn)):
         return Reason.CHAIN_GAP
     return None
 

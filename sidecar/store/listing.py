@@ -20,6 +20,7 @@ from sidecar.store.connection import Row
 from sidecar.store.findings import Kept, kept
 from sidecar.store.reader import StoreReader
 from sidecar.store.rows import PARTITION_COLUMNS, partition_record
+from sidecar.store.wording import worded
 
 UNJUDGED: Final = "unjudged"
 """In place of a verdict: executions that have none yet."""
@@ -33,6 +34,15 @@ class Place:
 
     changed_at: int | None
     execution_id: int
+
+
+# Every leaf has an index in this very order, with the verdict before it and without.
+_PAGE_OF_ALL: Final = (
+    "SELECT {columns} FROM partition WHERE {known}(last_change_at < $1::bigint"
+    " OR (last_change_at = $1 OR last_change_at IS NULL AND $1 IS NULL)"
+    " AND ($2::bigint IS NULL OR execution_id < $2) OR last_change_at IS NULL AND $1 IS NOT NULL)"
+    " ORDER BY last_change_at DESC NULLS LAST, execution_id DESC LIMIT $3"
+)
 
 
 def _of(verdict: str) -> str:
@@ -55,10 +65,18 @@ def _of(verdict: str) -> str:
 def listed(verdict: str | None) -> str:
     """The statement of one page; None: whatever the verdict."""
     parts = "\nUNION ALL ".join(_of(each) for each in (VERDICTS if verdict is None else (verdict,)))
-    return (
+    return worded(
         f"SELECT {PARTITION_COLUMNS} FROM partition WHERE execution_id IN (SELECT execution_id FROM ({parts})"
         " ORDER BY last_change_at DESC, execution_id DESC LIMIT ?3)"
-        " ORDER BY last_change_at DESC, execution_id DESC"
+        " ORDER BY last_change_at DESC, execution_id DESC",
+        postgres=_PAGE_OF_ALL.format(
+            columns=PARTITION_COLUMNS,
+            known=""
+            if verdict is None
+            else "verdict IS NULL AND "
+            if verdict == UNJUDGED
+            else f"verdict = '{verdict}' AND ",
+        ),
     )
 
 
@@ -84,14 +102,16 @@ _COLUMNS: Final = (
     " resolved_at, acknowledged_at, acknowledged_why"
 )
 _BARE: Final = _COLUMNS.format(evidence="NULL")
-_PAGE: Final = "finding_id < ?1 AND (?2 IS NULL OR verdict = ?2) ORDER BY finding_id DESC LIMIT ?3"
+_PAGE: Final = (
+    "finding_id < ?1 AND (CAST(?2 AS TEXT) IS NULL OR verdict = ?2) ORDER BY finding_id DESC LIMIT ?3"
+)
 FINDINGS: Final = f"SELECT {_BARE} FROM finding WHERE {_PAGE}"
 # The plus keeps SQLite to the small index of what is open: by the key it would have to read past
 # the evidence of every finding to see whether it is.
 OPEN_FINDINGS: Final = (
     f"SELECT {_BARE} FROM finding WHERE finding_id IN (SELECT finding_id FROM finding"
     " WHERE resolved_at IS NULL AND acknowledged_at IS NULL"
-    " AND +finding_id < ?1 AND (?2 IS NULL OR verdict = ?2) ORDER BY +finding_id DESC LIMIT ?3)"
+    " AND +finding_id < ?1 AND (CAST(?2 AS TEXT) IS NULL OR verdict = ?2) ORDER BY +finding_id DESC LIMIT ?3)"
     " ORDER BY finding_id DESC"
 )
 OF_EXECUTION: Final = (

@@ -13,7 +13,7 @@ from sidecar.core.coverage import Observation
 from sidecar.errors import StoreCorrupt
 from sidecar.store.chain import ChainStore
 from sidecar.store.reader import StoreReader
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 
 SINCE: Final = "observed_since"
 ELAPSED: Final = "observed_us"
@@ -46,7 +46,7 @@ async def save(store: ChainStore, observation: Observation) -> None:
         StoreError: what stood there stands.
     """
 
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         await unit.rows(_SAVE, (SINCE, str(observation.since)))
         await unit.rows(_SAVE, (ELAPSED, str(observation.elapsed)))
 

@@ -8,39 +8,46 @@ Source: spec 3.6, 3.8.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from sidecar.core.acceptance import OPEN
 from sidecar.core.coverage import AWAITED, UNJUDGED, Coverage, Tally, covered
+from sidecar.core.exclusion import EXCLUDED
 from sidecar.core.verdict import Kind, Verdict
-from sidecar.errors import StoreError
 from sidecar.store.chain import ChainStore
 from sidecar.store.findings import OPEN as OPEN_FINDINGS
 from sidecar.store.reader import StoreReader
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
+from sidecar.store.wording import worded
 
 # One search a verdict in an index that holds every column asked for: no row is fetched and nothing
 # is sorted, a tenth of the time of a grouping scan.  Rows of an execution are counted once.
-_BY_VERDICT: Final = "\nUNION ALL ".join(
-    (
-        *(
-            f"SELECT '{verdict}', count(*), total(verdict_rows), total(max(rows_seen, head_seq))"
-            f" FROM partition WHERE verdict = '{verdict}' AND last_change_at >= ?1"
-            for verdict in Verdict
-        ),
-        # Without a verdict it is pending until `settle` after its first row, then eligible and
-        # uncovered, so that a stopped comparator cannot shrink the denominator.
-        *(
-            f"SELECT '{label}', count(*), 0, total(max(rows_seen, head_seq)) FROM partition"
-            " WHERE verdict IS NULL AND last_change_at >= ?1"
-            f" AND coalesce(first_seen_at, last_change_at) {than} ?2"
-            for label, than in ((AWAITED, ">"), (UNJUDGED, "<="))
-        ),
-    )
+_BY_VERDICT: Final = worded(
+    "\nUNION ALL ".join(
+        (
+            *(
+                f"SELECT '{verdict}', count(*), total(verdict_rows), total(max(rows_seen, head_seq))"
+                f" FROM partition WHERE verdict = '{verdict}' AND last_change_at >= ?1"
+                for verdict in Verdict
+            ),
+            # Without a verdict it is pending until `settle` after its first row, then eligible and
+            # uncovered, so that a stopped comparator cannot shrink the denominator.
+            *(
+                f"SELECT '{label}', count(*), 0, total(max(rows_seen, head_seq)) FROM partition"
+                " WHERE verdict IS NULL AND last_change_at >= ?1"
+                f" AND coalesce(first_seen_at, last_change_at) {than} ?2"
+                for label, than in ((AWAITED, ">"), (UNJUDGED, "<="))
+            ),
+        )
+    ),
+    # One pass there: each search would be one for every leaf, and planning them all takes longer.
+    postgres="SELECT coalesce(verdict, CASE WHEN coalesce(first_seen_at, last_change_at) > $2::bigint"
+    f" THEN '{AWAITED}' ELSE '{UNJUDGED}' END) AS said, count(*),"
+    " sum(CASE WHEN verdict IS NULL THEN 0 ELSE verdict_rows END)::bigint,"
+    " sum(greatest(rows_seen, head_seq))::bigint"
+    f" FROM partition WHERE last_change_at >= $1::bigint AND verdict IS DISTINCT FROM '{EXCLUDED}'"
+    " GROUP BY 1",
 )
 INDEXES: Final = (
     (
@@ -73,15 +80,6 @@ SELECT min(pending_since),
 _OLDEST_FINAL_DANGLING: Final = (
     "SELECT min(revoked_at) FROM partition WHERE verdict = 'refused_dangling_prev'"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Bytes."""
-
-    used: int
-    free: int
-    wal: int
 
 
 async def coverage(store: StoreReader, *, since: int, unjudged_before: int) -> Coverage:
@@ -117,7 +115,7 @@ async def divergences(store: StoreReader) -> dict[str, int]:
 async def prepare(store: ChainStore) -> None:
     """Give an older store the indexes that these queries search."""
 
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         for statement in INDEXES:
             await unit.rows(statement)
 
@@ -139,21 +137,3 @@ async def oldest(store: StoreReader) -> tuple[int | None, int | None]:
         (await store.query(_OLDEST_FINAL_DANGLING))[0],
     )
     return pending, min((at for at in (dangling, final) if at is not None), default=None)
-
-
-def sizes(path: Path) -> Sizes:
-    """The database file, its write-ahead log, and what its file system has left.
-
-    Raises:
-        StoreError: the file or its folder is gone.
-    """
-    wal = path.with_name(path.name + "-wal")
-    try:
-        left = os.statvfs(path.parent)
-        used, log = path.stat().st_size, wal.stat().st_size if wal.exists() else 0
-    except OSError as error:
-        raise StoreError(
-            f"the store's file cannot be looked at: {error.strerror}",
-            hint="put it back, or start again: a new store fills itself from the log",
-        ) from None
-    return Sizes(used, left.f_bavail * left.f_frsize, log)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from sidecar.core.authority import Partition, StoredEvent, is_contiguous
 from sidecar.core.event import Event
-from sidecar.core.links import Ordered, order_by_links
 from sidecar.core.populate import (
     Diverged,
     InSync,
@@ -24,6 +23,7 @@ from sidecar.core.populate import (
     populated,
 )
 from sidecar.core.ports import ExecutionLog, Populated
+from sidecar.core.rejoin import InOrder, Joins, chain_order, is_withdrawn, parted, spoken_against
 from sidecar.errors import invariant
 
 
@@ -38,7 +38,11 @@ class Settled:
 
 
 def settle(
-    log: ExecutionLog, events: Sequence[Event], partition: Partition, stored: Sequence[StoredEvent]
+    log: ExecutionLog,
+    events: Sequence[Event],
+    partition: Partition,
+    stored: Sequence[StoredEvent],
+    joins: Joins = (),
 ) -> Settled:
     """Decide one populate.
 
@@ -47,9 +51,10 @@ def settle(
         events: Its events, known to be complete.
         partition: The record as it stands, a fresh one when there is none.
         stored: The partition's rows in ascending exec_seq.
+        joins: What is kept of the execution, withdrawn ones too.
     """
     invariant({e.execution_id for e in events} <= {log.execution_id}, "a log holds another execution's event")
-    order = order_by_links(events)
+    order = chain_order(events, joins)
     if partition.torn is not None:
         # Nothing is asked about its rows either: what stands beside the damage proves nothing.
         failed = Unreadable(partition.torn.what)
@@ -62,11 +67,14 @@ def settle(
         gap=not is_contiguous(stored),
     )
     absent = _absent(stored, events)
+    kept = parted(joins, {row.event.event_id for row in stored} if joins else ())
+    against, withdrawn = spoken_against(events, order, kept), is_withdrawn(events, order, kept)
     if not may_write(partition, log.read):
         outcome = Refused(partition.label) if partition.label is not None else outcome
-        unwritten = Populated(outcome, order, partition, absent, False, False, _unstored(stored, events))
+        unstored = _unstored(stored, events)
+        unwritten = Populated(outcome, order, partition, absent, False, False, unstored, against, withdrawn)
         return Settled(unwritten, log.read, (), False)
-    ordered = order.events if isinstance(order, Ordered) else ()
+    ordered = order.events if isinstance(order, InOrder) else ()
     after = populated(partition, outcome, ordered, log.read)
     result = Populated(
         outcome,
@@ -76,6 +84,8 @@ def settle(
         isinstance(outcome, InSync | Diverged),
         _barred(partition) > _barred(after),
         frozenset() if isinstance(outcome, InSync) else _unstored(stored, events),
+        against,
+        withdrawn,
     )
     return Settled(result, log.read, _new(outcome, ordered), after != partition)
 

@@ -18,7 +18,7 @@ from sidecar.store.chain import ChainStore
 from sidecar.store.checked import check_id, check_sequence, check_text
 from sidecar.store.connection import Row
 from sidecar.store.reader import open_readonly
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 
 _DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
@@ -121,7 +121,7 @@ class ProjectionStore:
         return {record.execution_id: record for record in records}
 
 
-async def _nothing(unit: SqliteUnit) -> None:
+async def _nothing(unit: StoreUnit) -> None:
     return
 
 

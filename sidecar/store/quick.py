@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from sidecar.store.place import Place
 
 ROWS: Final = 256
 LENGTH: Final = 512 * 1024
+_LAST: Final = itemgetter(-1)
 _PIECE: Final = 16
 """Rows between two looks at the length; the largest bodies seen have 300 kB."""
 
@@ -43,11 +45,11 @@ class Quick:
             for pragma in ("query_only = ON", "mmap_size = 0"):
                 self._raw.execute(f"PRAGMA {pragma}").fetchall()
 
-    def rows(self, sql: str, execution_id: int, body: int) -> list[Row] | None:
+    def rows(self, sql: str, execution_id: int) -> list[Row] | None:
         """All rows of one statement about one execution, if they are few and nothing is in the way.
 
         Args:
-            body: The index of the column that holds a body or NULL.
+            sql: Its last column is a body or NULL.
         """
         found: list[Row] = []
         length = 0
@@ -56,7 +58,7 @@ class Quick:
             with closing(self._raw.execute(sql, (execution_id,))) as cursor:
                 while piece := cursor.fetchmany(_PIECE):
                     found += piece
-                    length += sum([len(row[body] or "") for row in piece])
+                    length += sum(map(len, filter(None, map(_LAST, piece))))
                     if len(found) > ROWS or length > LENGTH:
                         return None
         except (sqlite3.Error, StoreError, OverflowError):

@@ -19,44 +19,65 @@ from sidecar.core.authority import (
     GuardedRead,
     NotPopulated,
     Partition,
+    Reason,
     StoredEvent,
     guarded_read,
 )
 from sidecar.core.due import Due
 from sidecar.core.event import ID_MAX, ID_MIN, Event
 from sidecar.core.horizon import Cursor
-from sidecar.core.ports import EpochSpan, Key, Snapshot
+from sidecar.core.ports import EpochSpan, Key, Snapshot, StoredSummer
+from sidecar.core.rejoin import Join, predecessors
 from sidecar.core.walk import Gap, Revisited, Walked, is_complete, walk
 from sidecar.errors import GapAt, Invalid, StoreError, StoreFormatError
-from sidecar.store import reads
-from sidecar.store.connection import Connection, Row, finished, open_reader
+from sidecar.store import joins, reads
+from sidecar.store.connection import Row, finished
+from sidecar.store.engine import Engine, sqlite_engine
 from sidecar.store.findings import OF_EXECUTION, Kept, kept
 from sidecar.store.format import Marker, gate
 from sidecar.store.location import check_local, sqlite_path
 from sidecar.store.opening import Opening
-from sidecar.store.quick import Quick
+from sidecar.store.postgres.opening import postgres_engine, prepared
+from sidecar.store.postgres.url import is_postgres, place_of
+from sidecar.store.sizes import Sizes
 from sidecar.store.unit import held_back
 
 T = TypeVar("T")
 PAGE: Final = 1000
-BUSY_TIMEOUT_MS: Final = 5000
 
 
 class StoreReader:
     """The reading half of a chain store.  Made by `open_readonly`, or as part of ChainStore."""
 
-    def __init__(
-        self, path: Path, quick: Quick, points: Connection, scans: Connection, closing: AsyncExitStack
-    ) -> None:
-        self._path = path
-        self._quick = quick
-        self._points = points
-        self._scans = scans
+    def __init__(self, engine: Engine, closing: AsyncExitStack) -> None:
+        self._engine = engine
+        self._quick = engine.quick
+        self._points = engine.points
+        self._scans = engine.scans
         self._closing = closing
 
     @property
-    def path(self) -> Path:
-        return self._path
+    def rejoining(self) -> bool:
+        """The gate NOETL_CHAIN_REJOIN: joins that stand order a chain."""
+        return self._engine.rejoining
+
+    @property
+    def path(self) -> Path | None:
+        """The store's file; None where a server keeps it."""
+        return self._engine.path
+
+    @property
+    def summer(self) -> StoredSummer:
+        """The sums of stored chains, for an audit beside whoever reads."""
+        return self._engine.summer
+
+    async def sizes(self) -> Sizes:
+        """How big the store is.
+
+        Raises:
+            StoreError: it cannot be looked at.
+        """
+        return await self._engine.measure()
 
     async def close(self) -> None:
         """Close behind the calls that still run; a second call does nothing."""
@@ -107,8 +128,22 @@ class StoreReader:
         found = await self._point(lambda: reads.first(self._points, execution_id))
         return None if found is None else found.event.parent_execution_id
 
+    async def joins(self, execution_id: int) -> tuple[Join, ...]:
+        """Every join that is kept of the execution with its proof, oldest first, withdrawn ones too.
+
+        Whatever the gate says: what is kept is shown, and orders nothing by itself.  One that
+        stands (`Join.stands`) need not be in use: the chain may not be served for another reason.
+        """
+        return (await self.joins_of((execution_id,))).get(execution_id, ())
+
+    async def joins_of(self, execution_ids: Collection[int]) -> dict[int, tuple[Join, ...]]:
+        """The same for those of some executions of which anything is kept, in one statement."""
+        return await self._point(lambda: joins.among(self._points, execution_ids))
+
     async def walk_from_head(self, execution_id: int) -> tuple[StoredEvent, ...]:
         """The chain by its links, newest first; empty without a head.
+
+        Over a join it goes on at the tip, if joins are in use.
 
         Raises:
             GapAt: an event that is named is not stored, the head itself included.
@@ -132,11 +167,14 @@ class StoreReader:
         """
         return is_complete(*await self._whole(execution_id))
 
-    async def _whole(self, execution_id: int) -> tuple[Partition | None, tuple[StoredEvent, ...]]:
-        async def read() -> tuple[Partition | None, tuple[StoredEvent, ...]]:
+    async def _whole(
+        self, execution_id: int
+    ) -> tuple[Partition | None, tuple[StoredEvent, ...], dict[int, int]]:
+        async def read() -> tuple[Partition | None, tuple[StoredEvent, ...], dict[int, int]]:
             partitions = await reads.partitions(self._points, (execution_id,))
             chains = await reads.chains(self._points, (execution_id,))
-            return partitions.get(execution_id), chains.get(execution_id, ())
+            joined = await self._joined((execution_id,))
+            return partitions.get(execution_id), chains.get(execution_id, ()), joined(execution_id)
 
         return await self._point(read)
 
@@ -155,7 +193,11 @@ class StoreReader:
 
     async def chain_if_authoritative(self, execution_id: int) -> GuardedRead:
         """The chain if the partition may answer, else the first reason why not.  Source: spec 2.6."""
-        return await reads.guarded(self._quick, self._points, execution_id)
+        found = await reads.guarded(self._quick, self._points, execution_id)
+        if self.rejoining and found.reason is Reason.CHAIN_GAP:
+            # Rows that do not link may be joined; nearly every chain is read without asking.
+            return (await self.guarded_reads((execution_id,)))[execution_id]
+        return found
 
     async def guarded_reads(self, execution_ids: Collection[int]) -> dict[int, GuardedRead]:
         """Spec 2.6 for each id, all from one snapshot."""
@@ -164,9 +206,13 @@ class StoreReader:
             partitions = await reads.partitions(self._points, execution_ids)
             due = await reads.due(self._points, execution_ids)
             chains = await reads.chains(self._points, execution_ids)
+            joined = await self._joined(execution_ids)
             return {
                 e: guarded_read(
-                    partitions.get(e), chains.get(e, ()), held_back=held_back(partitions.get(e), due.get(e))
+                    partitions.get(e),
+                    chains.get(e, ()),
+                    held_back=held_back(partitions.get(e), due.get(e)),
+                    joined=joined(e),
                 )
                 for e in execution_ids
             }
@@ -181,11 +227,19 @@ class StoreReader:
             partition = (await reads.partitions(self._points, ids)).get(execution_id)
             due = (await reads.due(self._points, ids)).get(execution_id)
             rows = (await reads.chains(self._points, ids)).get(execution_id, ())
-            guarded = guarded_read(partition, rows, held_back=held_back(partition, due))
+            kept = (await joins.among(self._points, ids)).get(execution_id, ())
+            usable = kept if self.rejoining else ()
+            held, joined = held_back(partition, due), predecessors(usable)
+            guarded = guarded_read(partition, rows, held_back=held, joined=joined)
             epochs = await reads.epochs(self._points)
-            return Snapshot(execution_id, partition, due, rows, epochs, guarded)
+            return Snapshot(execution_id, partition, due, rows, epochs, guarded, kept, usable)
 
         return await self._point(read)
+
+    async def _joined(self, execution_ids: Collection[int]) -> Callable[[int], dict[int, int]]:
+        """For each execution, behind which tip its roots may stand; nothing while joins are not in use."""
+        kept = await joins.among(self._points, execution_ids) if self.rejoining else {}
+        return lambda execution_id: predecessors(kept.get(execution_id, ()))
 
     async def findings(self, execution_id: int) -> list[Kept]:
         """Everything found of the execution, oldest first, resolved ones too."""
@@ -251,34 +305,33 @@ class StoreReader:
         return await self._scans.hold(work)
 
 
-def open_readonly(url: str) -> Opening[StoreReader]:
+def open_readonly(url: str, *, not_on: str | None = None, rejoining: bool = False) -> Opening[StoreReader]:
     """Open an existing store for reading; no lock is taken, nothing is ever written.
 
+    Args:
+        url: As for ChainStore.open.
+        not_on: The system identifier of a server that the store must not stand on.
+        rejoining: Let the joins that are kept order a chain.
+
     Raises (when awaited):
-        ConfigError: the URL names no SQLite file.
+        ConfigError: the URL names no store.
         StoreFormatError: the file is no chain store of this layout.
         StoreError: the file is missing or cannot be read.
     """
 
     async def start() -> StoreReader:
+        if is_postgres(url):
+            place = place_of(url)
+            layout = await prepared(place, writing=False, not_on=not_on)
+            async with AsyncExitStack() as opened:
+                engine = await postgres_engine(place, layout, opened, rejoining=rejoining)
+                return StoreReader(engine, opened.pop_all())
         path = sqlite_path(url)
         await asyncio.to_thread(_check_readable, path)
         async with AsyncExitStack() as opened:
-            quick, points, scans = await readers(path, opened)
-            return StoreReader(path, quick, points, scans, opened.pop_all())
+            return StoreReader(await sqlite_engine(path, opened, rejoining=rejoining), opened.pop_all())
 
     return Opening(start)
-
-
-async def readers(path: Path, opened: AsyncExitStack) -> tuple[Quick, Connection, Connection]:
-    """The reading connections; `opened` closes them."""
-    quick = await asyncio.to_thread(Quick, path)
-    opened.callback(quick.close)
-    points = await open_reader(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
-    opened.push_async_callback(points.close)
-    scans = await open_reader(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
-    opened.push_async_callback(scans.close)
-    return quick, points, scans
 
 
 def _check_readable(path: Path) -> None:

@@ -9,13 +9,12 @@ integer exactly over the whole 64-bit range.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Collection, Iterable
-from itertools import starmap
+from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
-from sidecar.core.authority import GuardedRead, Partition, StoredEvent, guarded_read
+from sidecar.core.authority import Columns, GuardedRead, Partition, StoredEvent, answered
 from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
@@ -33,26 +32,29 @@ from sidecar.store.rows import (
     partition_record,
     stored_event,
 )
+from sidecar.store.wording import worded
 
 _AMONG: Final = "execution_id IN (SELECT value FROM json_each(?))"
 PARTITIONS: Final = f"SELECT {PARTITION_COLUMNS} FROM partition WHERE {_AMONG}"
 DUE: Final = f"SELECT {DUE_COLUMNS} FROM due WHERE {_AMONG}"
 CHAINS: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE {_AMONG} ORDER BY execution_id, exec_seq"
 CHAIN: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE execution_id = ? ORDER BY exec_seq"
+# The execution is what was asked for: a column that every row brings is a good part of a read.
 EVENTS: Final = (
-    "SELECT execution_id, event_id, prev_event_id, parent_execution_id, event_type, body FROM event"
+    "SELECT event_id, prev_event_id, parent_execution_id, event_type, body FROM event"
     " WHERE execution_id = ? ORDER BY exec_seq"
 )
 # What the partition claims, with its flags, and its rows: one statement, so one snapshot and one
-# call.  The claim has no event type, an event always has one.  Nothing is sorted here: a sort of
-# the two parts would copy every body.
+# call.  The claim has no body, an event always has one; its head and whether something holds the
+# answer back share a text, so that no event brings a column for it.  Nothing is sorted here: a
+# sort of the two parts would copy every body.
 GUARDED: Final = (
-    "SELECT p.head_seq, p.wm_first, p.wm_through, p.cov_root, p.cov_total, NULL, NULL,"
-    " p.held > 0 OR d.reread IS NOT NULL OR d.changed IS NOT NULL"
+    "SELECT p.wm_first, p.wm_through, p.cov_root, p.cov_total, p.head_seq ||"
+    " CASE WHEN p.held > 0 OR d.reread IS NOT NULL OR d.changed IS NOT NULL THEN ' held' ELSE '' END, NULL"
     " FROM partition AS p LEFT JOIN due AS d ON d.execution_id = p.execution_id"
     " WHERE p.execution_id = ?1"
-    " UNION ALL SELECT exec_seq, execution_id, event_id, prev_event_id, parent_execution_id,"
-    " event_type, body, NULL FROM event WHERE execution_id = ?1"
+    " UNION ALL SELECT exec_seq, event_id, prev_event_id, parent_execution_id, event_type, body"
+    " FROM event WHERE execution_id = ?1"
 )
 # Counted over the narrow index: the bodies are not touched.
 ROW_COUNTS: Final = (
@@ -65,17 +67,26 @@ _KEYS: Final = (
     " CROSS JOIN event AS e INDEXED BY event_identity"
     " ON e.execution_id = CAST(x.key AS INTEGER) AND e.event_id = i.value"
 )
-FIND: Final = f"SELECT {', '.join('e.' + name for name in EVENT_COLUMNS.split(', '))} FROM {_KEYS}"
-# {"execution_id": [exec_seq, …], …}, by the clustered key.
-PLACES: Final = (
-    f"SELECT {', '.join('e.' + name for name in EVENT_COLUMNS.split(', '))} FROM"
-    " json_each(?) AS x CROSS JOIN json_each(x.value) AS i CROSS JOIN event AS e"
-    " ON e.execution_id = CAST(x.key AS INTEGER) AND e.exec_seq = i.value"
+# PostgreSQL has the pairs as two lists; the plain lists before them choose the leaf.
+_PAIRED: Final = (
+    " FROM event AS e WHERE e.execution_id = ANY($1::bigint[]) AND (e.execution_id, {column}) IN"
+    " (SELECT * FROM unnest($2::bigint[], $3::bigint[]))"
 )
-PRESENT: Final = f"SELECT e.execution_id, e.event_id FROM {_KEYS}"
+_WHOLE: Final = f"SELECT {', '.join('e.' + name for name in EVENT_COLUMNS.split(', '))}"
+FIND: Final = worded(f"{_WHOLE} FROM {_KEYS}", postgres=_WHOLE + _PAIRED.format(column="e.event_id"))
+# {"execution_id": [exec_seq, …], …}, by the clustered key.
+PLACES: Final = worded(
+    f"{_WHOLE} FROM"
+    " json_each(?) AS x CROSS JOIN json_each(x.value) AS i CROSS JOIN event AS e"
+    " ON e.execution_id = CAST(x.key AS INTEGER) AND e.exec_seq = i.value",
+    postgres=_WHOLE + _PAIRED.format(column="e.exec_seq"),
+)
+_IDS: Final = "SELECT e.execution_id, e.event_id"
+PRESENT: Final = worded(f"{_IDS} FROM {_KEYS}", postgres=_IDS + _PAIRED.format(column="e.event_id"))
 # The halves cannot overflow: a sum of 2^31 rows of 32 bits fits into 63.
 SUMS: Final = (
-    "SELECT execution_id, count(*), sum(event_id >> 32), sum(event_id & 4294967295)"
+    "SELECT execution_id, count(*), CAST(sum(event_id >> 32) AS BIGINT),"
+    " CAST(sum(event_id & 4294967295) AS BIGINT)"
     " FROM event INDEXED BY event_identity WHERE execution_id BETWEEN ? AND ? GROUP BY execution_id"
 )
 # Who is due at once has its time set to then; a flag alone does not overrule a pause.
@@ -88,20 +99,20 @@ EPOCHS: Final = "SELECT epoch, first_seen_at, last_seen_at FROM server_epoch ORD
 EXECUTIONS: Final = """
 SELECT execution_id FROM (
   SELECT * FROM (SELECT execution_id FROM partition WHERE execution_id BETWEEN ?1 AND ?2
-                  ORDER BY execution_id LIMIT ?3)
+                  ORDER BY execution_id LIMIT ?3) AS p
   UNION
   SELECT * FROM (SELECT DISTINCT execution_id FROM event INDEXED BY event_identity
-                  WHERE execution_id BETWEEN ?1 AND ?2 ORDER BY execution_id LIMIT ?3)
-) ORDER BY execution_id LIMIT ?3"""
+                  WHERE execution_id BETWEEN ?1 AND ?2 ORDER BY execution_id LIMIT ?3) AS e
+) AS x ORDER BY execution_id LIMIT ?3"""
 
 
 async def partitions(connection: Connection, execution_ids: Collection[int]) -> dict[int, Partition]:
-    found = await _among(connection, PARTITIONS, execution_ids)
+    found = await connection.among(PARTITIONS, execution_ids)
     return {row[0]: partition_record(row) for row in found}
 
 
 async def due(connection: Connection, execution_ids: Collection[int]) -> dict[int, Due]:
-    return {row[0]: due_record(row) for row in await _among(connection, DUE, execution_ids)}
+    return {row[0]: due_record(row) for row in await connection.among(DUE, execution_ids)}
 
 
 async def chains(
@@ -109,7 +120,7 @@ async def chains(
 ) -> dict[int, tuple[StoredEvent, ...]]:
     """The stored rows in ascending exec_seq, of those executions that have any."""
     found: dict[int, list[StoredEvent]] = {}
-    for row in await _among(connection, CHAINS, execution_ids):
+    for row in await connection.among(CHAINS, execution_ids):
         found.setdefault(row[0], []).append(stored_event(row))
     return {execution_id: tuple(rows) for execution_id, rows in found.items()}
 
@@ -119,27 +130,39 @@ async def chain(connection: Connection, execution_id: int) -> tuple[StoredEvent,
     return tuple(map(stored_event, await connection.alone(CHAIN, (execution_id,))))
 
 
-async def events(quick: Quick, connection: Connection, execution_id: int) -> tuple[Event, ...]:
+async def events(quick: Quick | None, connection: Connection, execution_id: int) -> tuple[Event, ...]:
     """The events of one execution in ascending exec_seq, by one statement alone."""
-    return tuple(starmap(Event, await _one(quick, connection, EVENTS, execution_id, body=5)))
+    rows = await _one(quick, connection, EVENTS, execution_id)
+    return _made(execution_id, zip(*rows, strict=True)) if rows else ()
 
 
-async def guarded(quick: Quick, connection: Connection, execution_id: int) -> GuardedRead:
+async def guarded(quick: Quick | None, connection: Connection, execution_id: int) -> GuardedRead:
     """Spec 2.6 for one execution, by one statement alone."""
-    found = await _one(quick, connection, GUARDED, execution_id, body=6)
-    claim = [row for row in found if row[5] is None]
+    rows = await _one(quick, connection, GUARDED, execution_id)
+    at = next((at for at, row in enumerate(rows) if row[-1] is None), None)
+    claim = None if at is None else rows.pop(at)
     # In order already: two searches by key, one after the other.  SQLite does not promise it.
-    rows = sorted((row for row in found if row[5] is not None), key=itemgetter(0))
-    stored = [StoredEvent(row[0], Event(*row[1:7])) for row in rows]
-    if not claim:
-        return guarded_read(None, stored, held_back=False)
-    head_seq, first, through, root, total, _, _, held_back = claim[0]
-    partition = claimed(execution_id, head_seq, (first, through, root, total))
-    return guarded_read(partition, stored, held_back=bool(held_back))
+    rows.sort(key=itemgetter(0))
+    columns, chain = Columns((), (), ()), tuple[Event, ...]()
+    if rows:
+        places, ids, named, *others = zip(*rows, strict=True)
+        columns, chain = Columns(places, ids, named), _made(execution_id, (ids, named, *others))
+    if claim is None:
+        return answered(None, columns, chain, held_back=False)
+    first, through, root, total, head, _ = claim
+    head_seq, _, held = head.partition(" ")
+    claims = claimed(execution_id, int(head_seq), (first, through, root, total))
+    return answered(claims, columns, chain, held_back=bool(held))
 
 
-async def _one(quick: Quick, connection: Connection, sql: str, execution_id: int, *, body: int) -> list[Row]:
-    found = quick.rows(sql, execution_id, body)
+def _made(execution_id: int, columns: Iterable[Sequence[Any]]) -> tuple[Event, ...]:
+    """From the columns of EVENTS; the loop over a hundred of them is not Python's."""
+    return tuple(map(Event, repeat(execution_id), *columns))
+
+
+async def _one(quick: Quick | None, connection: Connection, sql: str, execution_id: int) -> list[Row]:
+    """All rows of a statement about one execution whose last column is a body or NULL."""
+    found = None if quick is None else quick.rows(sql, execution_id)
     if found is None:
         return await connection.alone(sql, (execution_id,))
     await asyncio.sleep(0)  # many such reads in a row leave others their turn
@@ -148,30 +171,18 @@ async def _one(quick: Quick, connection: Connection, sql: str, execution_id: int
 
 async def row_counts(connection: Connection, execution_ids: Collection[int]) -> dict[int, tuple[int, int]]:
     counts = dict.fromkeys(execution_ids, (0, 0))
-    for execution_id, rows, high in await _among(connection, ROW_COUNTS, execution_ids):
+    for execution_id, rows, high in await connection.among(ROW_COUNTS, execution_ids):
         counts[execution_id] = (rows, high)
     return counts
 
 
-async def _among(connection: Connection, sql: str, execution_ids: Collection[int]) -> list[tuple[int, ...]]:
-    if not execution_ids:
-        return []
-    return await connection.rows(sql, (json.dumps(list(execution_ids)),))
-
-
 async def find(connection: Connection, keys: Iterable[Key]) -> dict[Key, StoredEvent]:
-    grouped = _grouped(keys)
-    if not grouped:
-        return {}
-    found = [stored_event(row) for row in await connection.rows(FIND, (json.dumps(grouped),))]
+    found = [stored_event(row) for row in await connection.paired(FIND, _grouped(keys))]
     return {(row.event.execution_id, row.event.event_id): row for row in found}
 
 
 async def places(connection: Connection, keys: Iterable[Key]) -> dict[Key, StoredEvent]:
-    grouped = _grouped(keys)
-    if not grouped:
-        return {}
-    found = [stored_event(row) for row in await connection.rows(PLACES, (json.dumps(grouped),))]
+    found = [stored_event(row) for row in await connection.paired(PLACES, _grouped(keys))]
     return {(row.event.execution_id, row.exec_seq): row for row in found}
 
 
@@ -182,8 +193,7 @@ async def first(connection: Connection, execution_id: int) -> StoredEvent | None
 
 
 async def present(connection: Connection, keys: Iterable[Key]) -> set[Key]:
-    grouped = _grouped(keys)
-    return {(row[0], row[1]) for row in await connection.rows(PRESENT, (json.dumps(grouped),))}
+    return {(row[0], row[1]) for row in await connection.paired(PRESENT, _grouped(keys))}
 
 
 def _grouped(keys: Iterable[Key]) -> dict[int, list[int]]:

@@ -19,17 +19,18 @@ from sidecar.core.authority import Partition, StoredEvent
 from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.evidence import REBUILT, Finding, Rows, side
-from sidecar.core.links import order_by_links
 from sidecar.core.populate import InSync, LogRead, Outcome, plan
 from sidecar.core.ports import ExecutionLog
+from sidecar.core.rejoin import Joined, chain_order
 from sidecar.errors import Invalid
 from sidecar.store import departure
 from sidecar.store.findings import record as columns
 from sidecar.store.rows import PARTITION_COLUMNS
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 
 _RECORD: Final = f"SELECT {PARTITION_COLUMNS} FROM partition WHERE execution_id = ?"
-_EMPTY: Final = ("DELETE FROM event WHERE execution_id = ?", "DELETE FROM rejoin WHERE execution_id = ?")
+_EMPTY: Final = ("DELETE FROM event WHERE execution_id = ?",)
+_FORGET: Final = ("DELETE FROM rejoin WHERE execution_id = ?",)
 _BARS: Final = ("labelled_at", "revoked_at")
 
 
@@ -45,7 +46,7 @@ class Rebuilt:
     rows: int
 
 
-async def rebuild(unit: SqliteUnit, log: ExecutionLog, events: Sequence[Event], now: int) -> Rebuilt:
+async def rebuild(unit: StoreUnit, log: ExecutionLog, events: Sequence[Event], now: int) -> Rebuilt:
     """Populate the partition of `log` anew; refused, it stays as it is.
 
     Args:
@@ -62,11 +63,13 @@ async def rebuild(unit: SqliteUnit, log: ExecutionLog, events: Sequence[Event], 
     if any(bar is not None and log.read.began_at <= bar for bar in map(record.get, _BARS)):
         raise Invalid(f"the log of execution {e} was read before the partition was barred: read it again")
     first_seen_at = record.get("first_seen_at")
-    outcome = plan((), order_by_links(events), delivered=bool(stored) or first_seen_at is not None)
+    # What was proven of the log holds whatever the store has come to.
+    order = chain_order(events, (await unit.joins((e,))).get(e, ()))
+    outcome = plan((), order, delivered=bool(stored) or first_seen_at is not None)
     if not isinstance(outcome, InSync):
         return Rebuilt(outcome, 0, len(stored))
     await _keep(unit, log, record, stored, events, now)
-    for statement in _EMPTY:
+    for statement in _EMPTY if isinstance(order, Joined) else (*_EMPTY, *_FORGET):
         await unit.rows(statement, (e,))
     await departure.note(unit, e, rebuilt=True, now=now)
     kinds = str(record.get("counted_kinds") or "")
@@ -84,7 +87,7 @@ async def rebuild(unit: SqliteUnit, log: ExecutionLog, events: Sequence[Event], 
     return Rebuilt(done.outcome, len(stored), len(events))
 
 
-async def _record(unit: SqliteUnit, execution_id: int) -> dict[str, Any]:
+async def _record(unit: StoreUnit, execution_id: int) -> dict[str, Any]:
     """The record by column, empty without one: a malformed watermark is what a rebuild is for."""
     found = await unit.rows(_RECORD, (execution_id,))
     return dict(zip(PARTITION_COLUMNS.split(", "), found[0], strict=True)) if found else {}
@@ -96,7 +99,7 @@ def _due(before: Due | None, execution_id: int, read: LogRead, now: int) -> Due:
 
 
 async def _keep(
-    unit: SqliteUnit,
+    unit: StoreUnit,
     log: ExecutionLog,
     record: Mapping[str, Any],
     stored: Sequence[StoredEvent],

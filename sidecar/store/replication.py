@@ -11,8 +11,10 @@ replica that follows another store, or one that was put back, begins at 0, and w
 passed over.  What the primary let go of goes here, too, and what it filled anew is taken anew:
 the old rows are kept as a finding, and the open findings of that execution end.
 
-Markers and coverage are not replicated: a replica claims nothing and is not served.  A failure
-here is the replica's own: the primary never waits.  Source: spec 2.2, 2.3, 6.1.
+Markers and coverage are not replicated: a replica claims nothing and is not served.  Joins go along
+with the rows of their execution, a withdrawal by itself, for it stores no row: the primary says when
+there was one, and whoever opens compares.  A failure here is the replica's own: the primary never
+waits.  Source: spec 2.2, 2.3, 6.1.
 """
 
 # ruff: noqa: S608 - the statements are put together from constants of this package only
@@ -30,15 +32,16 @@ from msgspec.structs import replace
 from sidecar.core.authority import StoredEvent
 from sidecar.core.evidence import FORKED, REBUILT, Finding, Rows, side
 from sidecar.core.ports import EpochSpan
+from sidecar.core.rejoin import Join
 from sidecar.errors import StoreError
-from sidecar.store import departure, events
+from sidecar.store import departure, events, joins
 from sidecar.store.chain import ChainStore
 from sidecar.store.departure import Departure
 from sidecar.store.events import Clash
 from sidecar.store.format import Marker, gate
 from sidecar.store.location import sqlite_path
 from sidecar.store.sequence import News
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 
 ROWS_PER_STEP: Final = 500
 """Rows of one transaction; with the largest bodies seen (300 kB) still 150 MB."""
@@ -89,6 +92,7 @@ class Follower:
         self._rows = rows
         self._position = 0
         self._departed = 0
+        self._marks = -1
 
     @property
     def lag(self) -> int:
@@ -118,8 +122,9 @@ class Follower:
             How many events it holds differently.
         """
         async with self._opened(tell) as (replica, name):
-            high, departed = self._primary.committed.high, self._primary.committed.departed
-            while self._position < high or self._departed < departed:
+            goal = self._primary.committed
+            high, departed, marks = goal.high, goal.departed, goal.marks
+            while self._position < high or self._departed < departed or self._marks < marks:
                 await self._step(replica, name, tell)
             return int((await replica.query(_FORKS))[0][0])
 
@@ -129,8 +134,10 @@ class Follower:
         marker = await asyncio.to_thread(gate, sqlite_path(self._url))
         async with ChainStore.open(self._url) as replica:
             self._position, self._departed = await self._start(replica, name)
+            self._marks = await self._marks_in(replica)
             forks = (await replica.query(_FORKS))[0][0]
-            tell(Step(self._position, self.lag, (), forks, marker is Marker.ABSENT, applied=False))
+            new = marker is Marker.ABSENT
+            tell(Step(self._position, self.lag, (), forks, new, applied=False, departed=self._departed))
             yield replica, name
 
     async def _start(self, replica: ChainStore, name: str) -> tuple[int, int]:
@@ -141,33 +148,56 @@ class Follower:
         last = await self._primary.event_up_to(position)
         if last is None:
             return position, departed
-        event = last.row.event
-        held = await replica.get(event.execution_id, event.event_id)
-        agree = held is not None and (held.exec_seq, held.event) == (last.row.exec_seq, event)
+        held = await replica.get(last.event.execution_id, last.event.event_id)
+        agree = held is not None and (held.exec_seq, held.event) == (last.exec_seq, last.event)
         return (position, departed) if agree else (0, 0)
 
+    async def _marks_in(self, replica: ChainStore) -> int:
+        """How many of the primary's marks the replica has: all that there are now, or none."""
+        marks = self._primary.committed.marks
+        ours, theirs = (
+            await self._primary.query(joins.ALL_WITHDRAWN),
+            await replica.query(joins.ALL_WITHDRAWN),
+        )
+        return marks if set(ours) <= set(theirs) else -1
+
     async def _step(self, replica: ChainStore, name: str, tell: Callable[[Step], None]) -> None:
-        high = await self._primary.committed.beyond(self._position, self._departed)
+        high = await self._primary.committed.beyond(self._position, self._departed, self._marks)
+        marks = self._primary.committed.marks
         news = await self._primary.news_after(self._position, self._departed, self._rows)
         departed = news.departures[-1].seq if news.departures else self._departed
         if len(news.departures) == self._rows:
             position = self._position  # the events come with the last of the departures
         else:
             # A batch that is not full holds everything up to `high`, which was read before it.
-            last = news.events[-1].gseq if news.events else 0
+            last = news.events[-1].gseq if news.events else high
             position = last if len(news.events) == self._rows else max(last, high)
         epochs = await self._primary.epochs()
+        proven = await self._joins(news, marked=marks > self._marks)
 
-        async def take(unit: SqliteUnit) -> list[Clash]:
+        async def take(unit: StoreUnit) -> list[Clash]:
             clashes = await _take(unit, news, epochs, replica.clock.now())
+            for each in proven:
+                await unit.rows(joins.COPY, joins.row_of(each))
             await unit.rows(_MOVE, (name, position, replica.clock.now()))
             await unit.rows(_MOVE, (_departures(name), departed, replica.clock.now()))
             return clashes
 
         clashes = await replica.transact(take)
-        self._position, self._departed = position, departed
+        self._position, self._departed, self._marks = position, departed, marks
         forks = (await replica.query(_FORKS))[0][0]
         tell(Step(position, self.lag, tuple(clashes), forks, departed=departed))
+
+    async def _joins(self, news: News, *, marked: bool) -> list[Join]:
+        """What is kept of the executions that come, read after their rows; `marked`: every withdrawn one.
+
+        There are few of those, if any.
+        """
+        touched = {each.row.event.execution_id for each in news.events}
+        touched |= {each.execution_id for each in news.departures if each.rebuilt}
+        kept = await self._primary.joins_of(touched) if touched else {}
+        withdrawn = joins.grouped(await self._primary.query(joins.ALL_WITHDRAWN) if marked else ())
+        return [each for of_one in (*withdrawn.values(), *kept.values()) for each in of_one]
 
 
 async def caught_up(primary: ChainStore, urls: Sequence[str]) -> list[int | StoreError]:
@@ -195,7 +225,7 @@ async def _position(replica: ChainStore, name: str) -> int:
     return int(found[0][0]) if found else 0
 
 
-async def _take(unit: SqliteUnit, news: News, epochs: Sequence[EpochSpan], now: int) -> list[Clash]:
+async def _take(unit: StoreUnit, news: News, epochs: Sequence[EpochSpan], now: int) -> list[Clash]:
     for each in news.departures:
         await _depart(unit, each, now)
     rows = [replace(each.row, origin="replicated") for each in news.events]
@@ -207,7 +237,7 @@ async def _take(unit: SqliteUnit, news: News, epochs: Sequence[EpochSpan], now: 
     return clashes
 
 
-async def _depart(unit: SqliteUnit, gone: Departure, now: int) -> None:
+async def _depart(unit: StoreUnit, gone: Departure, now: int) -> None:
     """Let go of what the primary let go of; what it filled anew, it holds differently from here on."""
     e = gone.execution_id
     stored = await unit.chain(e)
@@ -220,7 +250,7 @@ async def _depart(unit: SqliteUnit, gone: Departure, now: int) -> None:
 
 def _replaced(execution_id: int, stored: Sequence[StoredEvent], now: int) -> Finding:
     rows = Rows()
-    shown = (rows.stored(row, bodies=True) for row in stored)
+    shown = (rows.stored(row) for row in stored)
     evidence = {"kinds": [], "log": side(0, now, ()), "store": side(len(stored), now, shown)}
     detail = "rebuilt in the store that this one follows"
     return Finding(execution_id, REBUILT, evidence, detail=detail, settled=True)

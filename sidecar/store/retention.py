@@ -18,7 +18,7 @@ from typing import Final
 from sidecar.core.verdict import Verdict
 from sidecar.store import departure
 from sidecar.store.chain import ChainStore
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 
 DAY_US: Final = 86_400_000_000
 EXECUTIONS_MAX: Final = 50
@@ -93,6 +93,8 @@ class Retention:
 
     async def _vacuum(self) -> int:
         freed = 0
+        if self._store.path is None:
+            return freed  # PostgreSQL's autovacuum sees to it
         for _ in range(VACUUMS_MAX):
             spare = await self._free_pages() - FREE_PAGES_KEPT
             if spare <= 0:
@@ -108,11 +110,11 @@ class Retention:
         return int((await self._store.query("PRAGMA freelist_count"))[0][0])
 
 
-async def _prepare(unit: SqliteUnit) -> None:
+async def _prepare(unit: StoreUnit) -> None:
     await unit.rows(INDEX)
 
 
-async def _drop(unit: SqliteUnit, *, execution_id: int, before: int) -> int | None:
+async def _drop(unit: StoreUnit, *, execution_id: int, before: int) -> int | None:
     """Drop one partition if it is still to go; its rows, None when it stays."""
     if not await unit.rows(_STILL, (before, execution_id)):
         return None
@@ -123,7 +125,7 @@ async def _drop(unit: SqliteUnit, *, execution_id: int, before: int) -> int | No
     return rows
 
 
-async def _vacuum(unit: SqliteUnit, *, pages: int) -> None:
+async def _vacuum(unit: StoreUnit, *, pages: int) -> None:
     for _ in range(pages):
         # It gives one page back for each step of its statement, and the driver steps a
         # statement without columns once, whatever number stands in it.

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.core.authority import Coverage, Partition, StoredEvent, Torn, Watermark
+from sidecar.core.authority import Claim, Coverage, Partition, StoredEvent, Torn, Watermark
 from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
 from sidecar.core.links import ABSORBING_LABELS
+from sidecar.core.lsn import lsn_of, lsn_text
 from sidecar.store.connection import Row
 
 PARTITION_COLUMNS: Final = (
     "execution_id, parent_execution_id, head_seq, head_event_id, wm_first, wm_through, cov_root, cov_total,"
     " held, rows_seen, head_anchor, head_epoch, label, labelled_at, revoked_reason, revoked_at, terminal,"
-    " verdict, verdict_at, counted_kinds, first_seen_at, last_change_at, verdict_rows"
+    " verdict, verdict_at, counted_kinds, first_seen_at, last_change_at, verdict_rows, head_commit_lsn"
 )
 EVENT_COLUMNS: Final = (
     "execution_id, exec_seq, event_id, prev_event_id, parent_execution_id, event_type, body, origin, seen_at"
@@ -35,13 +36,18 @@ CURSOR_COLUMNS: Final = "lane, horizon, epoch, scope, tree, polled_at"
 Claims = tuple[int | None, int | None, int | None, int | None]
 """wm_first, wm_through, cov_root, cov_total as they stand."""
 
-PUT_PARTITION: Final = f"REPLACE INTO partition ({PARTITION_COLUMNS}) VALUES ({'?,' * 22}?)"
+PUT_PARTITION: Final = f"REPLACE INTO partition ({PARTITION_COLUMNS}) VALUES ({'?,' * 23}?)"
 PUT_DUE: Final = f"REPLACE INTO due ({DUE_COLUMNS}) VALUES ({'?,' * 10}?)"
 PUT_CURSOR: Final = f"REPLACE INTO tail_cursor ({CURSOR_COLUMNS}) VALUES ({'?,' * 5}?)"
 INSERT_EVENT: Final = (
     "INSERT INTO event (execution_id, exec_seq, event_id, prev_event_id, parent_execution_id,"
     " event_type, body, gseq, origin, seen_at) VALUES (?,?,?,?,?,?,?,?,?,?)"
 )
+
+PUT_COMMIT: Final = (
+    "UPDATE event SET commit_lsn = ? WHERE execution_id = ? AND event_id = ? AND commit_lsn IS NULL"
+)
+COMMITS: Final = "SELECT event_id, commit_lsn FROM event WHERE execution_id = ? AND commit_lsn IS NOT NULL"
 
 
 def stored_event(row: Row) -> StoredEvent:
@@ -95,15 +101,29 @@ def partition_record(row: Row) -> Partition:
         first_seen_at=row[20],
         last_change_at=row[21],
         verdict_rows=row[22],
+        head_commit_lsn=position(row[23]),
         torn=torn,
     )
 
 
-def claimed(execution_id: int, head_seq: int, claims: Claims) -> Partition:
+def position(text: str | None) -> int | None:
+    """A position as it is stored; None also for what is none, which then proves nothing."""
+    try:
+        return None if text is None else lsn_of(text)
+    except ValueError:
+        return None
+
+
+def position_text(lsn: int | None) -> str | None:
+    """What `position` reads."""
+    return None if lsn is None else lsn_text(lsn)
+
+
+def claimed(execution_id: int, head_seq: int, claims: Claims) -> Claim:
     """The record as far as the guarded read asks: its head and what it claims."""
     torn = _torn(claims, None)
     watermark, coverage = _claimed(claims) if torn is None else (None, None)
-    return Partition(execution_id, head_seq=head_seq, watermark=watermark, coverage=coverage, torn=torn)
+    return Claim(execution_id, head_seq, watermark, coverage, torn)
 
 
 def _claimed(claims: Claims) -> tuple[Watermark | None, Coverage | None]:
@@ -154,6 +174,7 @@ def partition_row(partition: Partition) -> Row:
         partition.first_seen_at,
         partition.last_change_at,
         partition.verdict_rows,
+        position_text(partition.head_commit_lsn),
     )
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from sidecar.errors import StoreError
 from sidecar.store.chain import ChainStore
@@ -31,6 +32,18 @@ async def scratch(folder: Path) -> AsyncIterator[ChainStore]:
             yield store
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def scratch_of(store: ChainStore) -> AsyncIterator[ChainStore]:
+    """A scratch store beside the file of `store`, in a temporary folder where it has none."""
+    if store.path is not None:
+        async with scratch(store.path.with_name(f"{store.path.name}.controls")) as made:
+            yield made
+        return
+    with TemporaryDirectory(prefix="noetl-chain-controls-") as folder:
+        async with scratch(Path(folder) / "controls") as made:
+            yield made
 
 
 def _emptied(folder: Path) -> None:

@@ -20,12 +20,12 @@ from sidecar.store import departure
 from sidecar.store.connection import Connection
 from sidecar.store.departure import Departure
 from sidecar.store.rows import EVENT_COLUMNS, stored_event
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 
 # Only who follows the sequence pays for the index: it is made when it is first needed.
 INDEX: Final = "CREATE INDEX IF NOT EXISTS event_by_gseq ON event (gseq) WHERE gseq IS NOT NULL"
 AFTER: Final = f"SELECT gseq, {EVENT_COLUMNS} FROM event WHERE gseq > ? ORDER BY gseq LIMIT ?"
-UP_TO: Final = f"SELECT gseq, {EVENT_COLUMNS} FROM event WHERE gseq <= ? ORDER BY gseq DESC LIMIT 1"
+UP_TO: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE gseq <= ? ORDER BY gseq DESC LIMIT 1"
 _NAME: Final = "INSERT OR IGNORE INTO meta (key, value) VALUES ('STORE_ID', ?)"
 _NAMED: Final = "SELECT value FROM meta WHERE key = 'STORE_ID'"
 
@@ -41,24 +41,27 @@ class Numbered:
 class Committed:
     """The highest numbers that are committed; whoever waits for a higher one is woken.
 
-    `high`: of events.  `departed`: of partitions that were let go of.
+    `high`: of events.  `departed`: of partitions that were let go of.  `marks`: how many
+    transactions of this process have marked joins as contradicted; the store does not number them.
     """
 
     def __init__(self, high: int, departed: int = 0) -> None:
         self.high = high
         self.departed = departed
+        self.marks = 0
         self._moved = asyncio.Event()
 
-    def reach(self, high: int, departed: int = 0) -> None:
-        if high > self.high or departed > self.departed:
+    def reach(self, high: int, departed: int = 0, *, marked: bool = False) -> None:
+        if high > self.high or departed > self.departed or marked:
             self.high = max(high, self.high)
             self.departed = max(departed, self.departed)
+            self.marks += marked
             self._moved.set()
             self._moved = asyncio.Event()
 
-    async def beyond(self, gseq: int, departed: int) -> int:
-        """Return the highest number of an event as soon as there is something beyond either."""
-        while self.high <= gseq and self.departed <= departed:
+    async def beyond(self, gseq: int, departed: int, marks: int) -> int:
+        """Return the highest number of an event as soon as there is something beyond one of them."""
+        while self.high <= gseq and self.departed <= departed and self.marks <= marks:
             await self._moved.wait()
         return self.high
 
@@ -81,12 +84,12 @@ async def news(connection: Connection, gseq: int, departed: int, limit: int) -> 
     return News(gone, () if len(gone) == limit else await after(connection, gseq, limit))
 
 
-async def up_to(connection: Connection, gseq: int) -> Numbered | None:
+async def up_to(connection: Connection, gseq: int) -> StoredEvent | None:
     found = await connection.rows(UP_TO, (gseq,))
-    return Numbered(found[0][0], stored_event(found[0][1:])) if found else None
+    return stored_event(found[0]) if found else None
 
 
-async def prepare(unit: SqliteUnit) -> str:
+async def prepare(unit: StoreUnit) -> str:
     """Make a store that can be followed: the index, departures, and a name, which is returned.
 
     A number means something only together with the store that gave it.

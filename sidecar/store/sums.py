@@ -12,16 +12,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, TypeVar
 
+from sidecar.core.authority import NO_JOINS
 from sidecar.core.event import Event
+from sidecar.core.rejoin import predecessors
 from sidecar.core.sums import StoredRow, StoredSums, stored_sums
-from sidecar.store.connection import finished
+from sidecar.store import joins
+from sidecar.store.connection import Row, finished
 from sidecar.store.failure import sqlite_errors
 from sidecar.store.format import uri
 from sidecar.store.reads import EXECUTIONS
@@ -49,8 +52,9 @@ COUNTS: Final = (
 class StoreSums:
     """`core.ports.StoredSummer` over the store file at `path`, which must exist."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, rejoining: bool = False) -> None:
         self._path = path
+        self._rejoining = rejoining
 
     async def counts(self, low: int, high: int, limit: int) -> list[tuple[int, int]]:
         """(execution_id, event rows) of the first `limit` executions of a range, ascending.
@@ -61,12 +65,22 @@ class StoreSums:
 
     async def between(self, low: int, high: int) -> dict[int, StoredSums]:
         """The sums of every execution with rows and low <= execution_id <= high."""
-        return await self._read(lambda store: _summed(store.execute(BETWEEN, (low, high))))
+        return await self._summed(BETWEEN, joins.BETWEEN, (low, high))
 
     async def of(self, execution_ids: Collection[int]) -> dict[int, StoredSums]:
         """The same for those of some executions that have rows."""
-        ids = json.dumps(list(execution_ids))
-        return await self._read(lambda store: _summed(store.execute(AMONG, (ids,))))
+        return await self._summed(AMONG, joins.AMONG, (json.dumps(list(execution_ids)),))
+
+    async def _summed(self, rows: str, kept: str, parameters: tuple[object, ...]) -> dict[int, StoredSums]:
+        def summed(store: sqlite3.Connection) -> dict[int, StoredSums]:
+            if not self._rejoining:
+                return _sums(store.execute(rows, parameters), {})
+            store.execute("BEGIN")  # the rows and what joins them, of one instant
+            found = joins.grouped([_text(row) for row in store.execute(kept, parameters)])
+            joined = {execution_id: predecessors(each) for execution_id, each in found.items()}
+            return _sums(store.execute(rows, parameters), joined)
+
+        return await self._read(summed)
 
     async def starts(self, execution_ids: Collection[int]) -> dict[int, Event]:
         """The event at the first place of those that have one."""
@@ -94,5 +108,13 @@ def _event(row: tuple[int, int, int | None, int | None, bytes, bytes]) -> Event:
     return Event(*row[:4], row[4].decode(errors="replace"), row[5].decode(errors="replace"))
 
 
-def _summed(rows: Iterable[StoredRow]) -> dict[int, StoredSums]:
-    return {execution_id: stored_sums(group) for execution_id, group in groupby(rows, key=itemgetter(1))}
+def _text(row: Row) -> Row:
+    """A row with the text of its epoch; this connection answers every text as bytes."""
+    return tuple(each.decode(errors="replace") if isinstance(each, bytes) else each for each in row)
+
+
+def _sums(rows: Iterable[StoredRow], joined: Mapping[int, Mapping[int, int]]) -> dict[int, StoredSums]:
+    return {
+        execution_id: stored_sums(group, joined.get(execution_id, NO_JOINS))
+        for execution_id, group in groupby(rows, key=itemgetter(1))
+    }

@@ -7,7 +7,16 @@ then costs no more than SQLite itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain, count
@@ -18,14 +27,18 @@ from sidecar.core.due import Due
 from sidecar.core.event import Event
 from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor
+from sidecar.core.lsn import lsn_of, lsn_text
 from sidecar.core.ports import EpochSpan, ExecutionLog, Key, Populated
+from sidecar.core.rejoin import Join, predecessors
 from sidecar.errors import broken, invariant
-from sidecar.store import findings, reads, states
+from sidecar.store import findings, joins, reads, states
 from sidecar.store.clock import StoreClock
 from sidecar.store.connection import REFUSALS, Connection, Row
 from sidecar.store.populate import Settled, settle
 from sidecar.store.rows import (
+    COMMITS,
     INSERT_EVENT,
+    PUT_COMMIT,
     PUT_CURSOR,
     PUT_DUE,
     PUT_PARTITION,
@@ -42,15 +55,16 @@ T = TypeVar("T")
 HIGH: Final = "SELECT high FROM sequence WHERE dataset = ?"
 PUT_HIGH: Final = (
     "INSERT INTO sequence (dataset, high) VALUES (?, ?)"
-    " ON CONFLICT (dataset) DO UPDATE SET high = max(high, excluded.high)"
+    " ON CONFLICT (dataset) DO UPDATE SET high = max(sequence.high, excluded.high)"
 )
 DROP_DUE: Final = "DELETE FROM due WHERE execution_id = ?"
 DROP_CURSOR: Final = "DELETE FROM tail_cursor WHERE lane = ?"
 SEE_EPOCH: Final = (
     "INSERT INTO server_epoch (epoch, system_identifier, timeline, started_at, stats_reset,"
     " first_seen_at, last_seen_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)"
-    " ON CONFLICT (epoch) DO UPDATE SET first_seen_at = min(first_seen_at, excluded.first_seen_at),"
-    " last_seen_at = max(last_seen_at, excluded.last_seen_at)"
+    " ON CONFLICT (epoch) DO UPDATE SET"
+    " first_seen_at = min(server_epoch.first_seen_at, excluded.first_seen_at),"
+    " last_seen_at = max(server_epoch.last_seen_at, excluded.last_seen_at)"
 )
 _EPOCH_PARTS: Final = 4
 
@@ -73,7 +87,7 @@ class _Run:
             yield event_row(next(seq), event, next(gseq), self.origin, self.seen_at)
 
 
-class SqliteUnit:
+class StoreUnit:
     """core.ports.Unit over one SQLite connection; usable only inside its own transaction."""
 
     def __init__(
@@ -82,23 +96,27 @@ class SqliteUnit:
         clock: StoreClock,
         *,
         evidence_max_bytes: int = findings.EVIDENCE_MAX_BYTES,
+        rejoining: bool = False,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._evidence_max_bytes = evidence_max_bytes
+        self._rejoining = rejoining
         self._gseq = 0
         self._gseq_stored = 0
         self._latest = 0
         self._events: list[_Run] = []
+        self._commits: dict[Key, int] = {}
         self._partitions: dict[int, Partition] = {}
         self._due: dict[int, Due | None] = {}
         self._cursors: dict[str, Cursor | None] = {}
         self._then: list[Callable[[], None]] = []
         self.departed = 0
+        self.marked = False
         """The number of the latest departure of this unit; see `departure`."""
         self._ended = False
 
-    async def perform(self, work: Callable[[SqliteUnit], Awaitable[T]]) -> T:
+    async def perform(self, work: Callable[[StoreUnit], Awaitable[T]]) -> T:
         """Run `work` and flush what it left; the caller has begun and will commit."""
         try:
             high = await self._connection.rows(HIGH, ("event",))
@@ -156,7 +174,19 @@ class SqliteUnit:
         due = None if ignore_held else (await self.due((execution_id,))).get(execution_id)
         stored = await self.chain(execution_id)
         held = not ignore_held and held_back(partition, due)
-        return guarded_read(partition, stored, held_back=held)
+        several = any(row.event.prev_event_id is None for row in stored[1:])
+        kept = await self.joins((execution_id,)) if several else {}
+        joined = predecessors(kept.get(execution_id, ()))
+        return guarded_read(partition, stored, held_back=held, joined=joined)
+
+    async def joins(self, execution_ids: Collection[int]) -> dict[int, tuple[Join, ...]]:
+        self._check()
+        return await joins.among(self._connection, execution_ids) if self._rejoining else {}
+
+    async def commits(self, execution_id: int) -> dict[int, int]:
+        await self._flush_events()
+        found = await self._connection.rows(COMMITS, (execution_id,))
+        return {event_id: lsn_of(text) for event_id, text in found}
 
     async def epochs(self) -> tuple[EpochSpan, ...]:
         self._check()
@@ -175,10 +205,12 @@ class SqliteUnit:
         partitions = await self.partitions(ids)
         await self._flush_events()
         chains = await reads.chains(self._connection, ids)
+        kept = await self.joins([log.execution_id for log, events in whole if _has_several_roots(events)])
         results: dict[int, Populated] = {}
         for log, events in whole:
             e = log.execution_id
-            settled = settle(log, events, partitions.get(e) or Partition(e), chains.get(e, ()))
+            partition = partitions.get(e) or Partition(e)
+            settled = settle(log, events, partition, chains.get(e, ()), kept.get(e, ()))
             self._write(settled)
             results[e] = settled.result
         return results
@@ -200,6 +232,22 @@ class SqliteUnit:
             self._gseq += 1
             self._events.append(_Run((row.event,), row.exec_seq, self._gseq, row.origin, row.seen_at))
             self._note_time(row.seen_at)
+
+    def put_commits(self, commits: Mapping[Key, int]) -> None:
+        self._check()
+        self._commits = {**commits, **self._commits}
+
+    async def keep_joins(self, proven: Sequence[Join]) -> None:
+        if self._rejoining and proven:
+            await self._connection.many(joins.KEEP, [joins.row_of(each) for each in proven])
+            self._note_time(*(each.joined_at for each in proven))
+
+    async def withdraw_joins(self, contradicted: Sequence[Join], now: int) -> None:
+        if self._rejoining and contradicted:
+            rows = [(now, each.execution_id, each.root_event_id) for each in contradicted]
+            await self._connection.many(joins.WITHDRAW, rows)
+            self.marked = True
+            self._note_time(now)
 
     def put_partition(self, partition: Partition) -> None:
         self._check()
@@ -267,7 +315,7 @@ class SqliteUnit:
                 await self._flush_events()
         except REFUSALS:
             self._partitions, self._due, self._cursors, self._gseq, self._latest = kept
-            self._events = []
+            self._events, self._commits = [], {}
             raise
 
     # Flush
@@ -277,6 +325,9 @@ class SqliteUnit:
         if self._events:
             runs, self._events = self._events, []
             await self._connection.many(INSERT_EVENT, chain.from_iterable(map(_Run.rows, runs)))
+        if self._commits:
+            commits, self._commits = self._commits, {}
+            await self._connection.many(PUT_COMMIT, [(lsn_text(at), *key) for key, at in commits.items()])
 
     async def _flush(self) -> None:
         await self._flush_events()
@@ -314,6 +365,10 @@ class SqliteUnit:
     def _check(self) -> None:
         if self._ended:
             broken("a unit of work was used after its transaction")
+
+
+def _has_several_roots(events: Iterable[Event]) -> bool:
+    return sum(event.prev_event_id is None for event in events) > 1
 
 
 def held_back(partition: Partition | None, due: Due | None) -> bool:

@@ -8,6 +8,7 @@ value; a field that says it holds one is withheld, whoever wrote it.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import MutableMapping
@@ -44,7 +45,9 @@ def configure(level: Level = "info", form: Format = "auto", stream: TextIO | Non
         ids_as_text,
     ]
     render: Processor = (
-        structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=coloured(out))
+        if console
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[*shared, render],
@@ -53,6 +56,13 @@ def configure(level: Level = "info", form: Format = "auto", stream: TextIO | Non
         cache_logger_on_first_use=False,
     )
     _adopt_stdlib(shared, render, max(number, logging.WARNING), out)
+
+
+def coloured(out: TextIO) -> bool:
+    """Whether colours are wanted there: NO_COLOR takes them away, FORCE_COLOR gives them to a pipe."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or out.isatty()
 
 
 def get(part: str) -> FilteringBoundLogger:

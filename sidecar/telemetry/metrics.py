@@ -8,6 +8,7 @@ Source: spec 3.8, 8.1; docs/metrics.md lists every series.
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Collection, Mapping
 from itertools import product
@@ -17,54 +18,33 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from sidecar import __version__
 from sidecar.comparator.controls import CONTROL_NAMES
-from sidecar.core.acceptance import Reason
 from sidecar.core.advance import DECISIONS as ADVANCE_DECISIONS
-from sidecar.core.certificate import Decision, Tally
+from sidecar.core.certificate import Tally
 from sidecar.core.coverage import UNCOVERED
 from sidecar.core.roots import OUTCOMES as INVARIANT_OUTCOMES
-from sidecar.core.verdict import EVIDENCED, Kind, Verdict
+from sidecar.core.shards import Shard
 from sidecar.errors import invariant
 from sidecar.settings import GATES, Arming, Reading
-
-POPULATE_OUTCOMES: Final = (
-    "opened",
-    "open_failed",
-    "in_sync",
-    "extended",
-    "diverged",
-    "stale_log",
-    "stale_log_unresolved",
-    "log_read_failed",
-    "log_truncated",
-    "populate_failed",
-    "guarded_read_refused",
-    "guarded_read_failed",
-    "length_disagreement",
-    "multiple_roots",
-    "no_root",
-    "fork",
-    "dangling_prev",
-    "unreachable",
-    "duplicate_event",
-    "store_gap",
-    "log_pruned",
+from sidecar.telemetry.labels import (
+    ACCEPTANCE_REASONS,
+    AUDIT_RESULTS,
+    AUTHORITY_STATES,
+    CONTROL_RESULTS,
+    DECISIONS,
+    DUE_REASONS,
+    FINDERS,
+    FINDINGS,
+    GOSSIP_RESULTS,
+    KINDS,
+    LANES,
+    NOTIFICATIONS,
+    POPULATE_OUTCOMES,
+    PROBED,
+    VERDICTS,
+    WAL_GAPS,
+    WAYS,
+    WINDOWS,
 )
-"""The reference's 18 and three of ours.  Source: spec 3.8."""
-
-VERDICTS: Final = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.BEHIND)
-PROBED: Final = tuple(verdict.value for verdict in Verdict)
-FINDINGS: Final = tuple(verdict.value for verdict in EVIDENCED)
-KINDS: Final = tuple(kind.value for kind in Kind)
-LANES: Final = ("live", "late", "sweep", "wal")
-FINDERS: Final = (*LANES, "comparator")
-WAYS: Final = ("extend", "populate")
-DUE_REASONS: Final = ("reread", "changed", "label", "terminal", "retry", "rows")
-WINDOWS: Final = ("5m", "1h", "24h", "start")
-DECISIONS: Final = tuple(decision.value for decision in Decision)
-AUDIT_RESULTS: Final = ("equal", "different", "read")
-AUTHORITY_STATES: Final = ("not_populated", "authoritative")
-ACCEPTANCE_REASONS: Final = tuple(reason.value for reason in Reason)
-CONTROL_RESULTS: Final = ("expected", "unexpected")
 
 _LAG_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 _WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -78,9 +58,10 @@ class Metrics:
 
     Args:
         replicas: How many are configured; their label is their index in that list.
+        shard: Whose executions are followed; it is told beside the version.
     """
 
-    def __init__(self, *, replicas: int = 0) -> None:
+    def __init__(self, *, replicas: int = 0, shard: Shard | None = None) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._feed_series()
         self._store_series()
@@ -89,7 +70,7 @@ class Metrics:
         self._audit_series()
         self._coverage_series()
         self._certificate_series()
-        self._house_series()
+        self._house_series(shard or Shard())
 
     # The feed
 
@@ -110,6 +91,14 @@ class Metrics:
     def horizon_age(self, lane: str, seconds: float) -> None:
         _child(self._horizon_age, lane, LANES).set(seconds)
 
+    def wal_retained(self, size: int) -> None:
+        """Bytes of WAL that the server keeps for the slot."""
+        self._wal_retained.set(size)
+
+    def wal_gap(self, reason: str, count: int) -> None:
+        """The WAL source may have passed rows by; the sweep was asked for a round."""
+        _child(self._wal_gaps, reason, WAL_GAPS).inc(count)
+
     def lag(self, seconds: float) -> None:
         """One row: `ingest_time` to stored, Postgres's clock; a clock ahead of itself counts as 0."""
         self._lag.observe(max(0.0, seconds))
@@ -128,10 +117,10 @@ class Metrics:
 
     # The store
 
-    def store_size(self, *, used: int, free: int, wal: int) -> None:
+    def store_size(self, *, used: int, free: int | None, wal: int) -> None:
         """Bytes: the database, what its file system has left, the write-ahead log."""
         self._store_bytes.set(used)
-        self._store_free_bytes.set(free)
+        self._store_free_bytes.set(math.nan if free is None else free)
         self._store_wal_bytes.set(wal)
 
     def dropped(self, executions: int) -> None:
@@ -305,6 +294,31 @@ class Metrics:
         for state in Arming:
             self._arming.labels(state).set(state is arming)
 
+    def fleet(self, live: int) -> None:
+        """So many workers are registered in the record of the fleet."""
+        self._live_workers.set(live)
+
+    def gossip_configured(self, configured: bool) -> None:
+        """Whether this node is to take part in gossip at all."""
+        self._gossip_on.set(configured)
+
+    def gossip_up(self, up: bool) -> None:
+        """Whether this node takes part in gossip."""
+        self._gossip_up.set(up)
+
+    def gossiped(self, notification: str, result: str) -> None:
+        """One notification, and what it came to."""
+        _child(self._gossip_told, notification, NOTIFICATIONS).inc()
+        _child(self._gossip_results, result, GOSSIP_RESULTS).inc()
+
+    def gossip_lost(self, events: int) -> None:
+        """So many events were told faster than they could be recorded."""
+        self._gossip_lost.inc(events)
+
+    def gossip_frames_refused(self, frames: int) -> None:
+        """So many frames were not sealed with our key, or were played back."""
+        self._gossip_refused.inc(frames)
+
     # The series
 
     def _feed_series(self) -> None:
@@ -314,6 +328,10 @@ class Metrics:
         )
         self._horizon_age = self._gauge(
             "tail_horizon_age_seconds", "Time since the lane's horizon last advanced", lane=LANES
+        )
+        self._wal_retained = self._gauge("tail_wal_retained_bytes", "WAL that the server keeps for the slot")
+        self._wal_gaps = self._counter(
+            "tail_wal_gaps", "Gaps of the WAL source, each repaired by a round of the sweep", reason=WAL_GAPS
         )
         self._lag = self._histogram("tail_lag_seconds", "ingest_time to stored", _LAG_BUCKETS)
         self._feed = self._counter("feed", "Executions of batches by how they were stored", way=WAYS)
@@ -413,13 +431,29 @@ class Metrics:
             "cert_revalidation_window_seconds", "16 measured ticks; 0 = not measured yet"
         )
 
-    def _house_series(self) -> None:
+    def _house_series(self, shard: Shard) -> None:
+        self._live_workers = self._gauge("fleet_live_workers", "Registered in the record of the fleet")
+        self._gossip_on = self._gauge("gossip_configured", "1 where gossip has an address and a key")
+        self._gossip_up = self._gauge("gossip_up", "1 while this node takes part in gossip")
+        self._gossip_told = self._counter(
+            "gossip_notifications", "What gossip told of", notification=NOTIFICATIONS
+        )
+        self._gossip_results = self._counter(
+            "gossip_results", "What it came to in the record of the fleet", result=GOSSIP_RESULTS
+        )
+        self._gossip_lost = self._counter("gossip_events_lost", "Told too fast; the whole view was read")
+        self._gossip_refused = self._counter("gossip_frames_refused", "No frame of ours, or one replayed")
         self._gate = self._gauge(
             "gate_info", "1 at what the environment says of a gate", gate=GATES, reading=tuple(Reading)
         )
         self._arming = self._gauge("arming", "1 at what the gates come to", state=tuple(Arming))
-        build = self._gauge("build_info", "1", version=(__version__,), python=(platform.python_version(),))
-        build.labels(__version__, platform.python_version()).set(1)
+        told = (__version__, platform.python_version(), str(shard.index), str(shard.count))
+        names = ("version", "python", "shard", "shards")
+        build = self._gauge(
+            "build_info", "1", **{name: (value,) for name, value in zip(names, told, strict=True)}
+        )
+        build.labels(*told).set(1)
+        self._gauge("shard_peers", "Shards beside this one").set(shard.count - 1)
 
     def _counter(self, name: str, text: str, **labels: Collection[str]) -> Counter:
         counter = Counter(f"noetl_chain_{name}", text, tuple(labels), registry=self.registry)

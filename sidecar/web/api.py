@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sidecar.errors import ConfigError, InvariantError, SidecarError
 from sidecar.settings import Bind
 from sidecar.web.keys import Keys
-from sidecar.web.login import Login
+from sidecar.web.login import Login, tries
 from sidecar.web.problem import HEADERS, Problem, Refusal, problem
 
 BODY_MAX_BYTES: Final = 64 * 1024
@@ -101,7 +101,13 @@ def application(endpoints: Sequence[Endpoint], place: Bind, token: str | None) -
     )
     app = Starlette(
         routes=_routes(table, keys),
-        exception_handlers={HTTPException: _http, Problem: _problem, SidecarError: _failed, 500: _broken},
+        exception_handlers={
+            ClientDisconnect: _left,
+            HTTPException: _http,
+            Problem: _problem,
+            SidecarError: _failed,
+            500: _broken,
+        },
     )
     app.router.redirect_slashes = False
     return _Gate(app, place, keys, frozenset(each.path for each in table if each.public))
@@ -160,6 +166,11 @@ async def _failed(request: Request, error: Exception) -> Response:
     return problem(503, Refusal.UNAVAILABLE, str(error))
 
 
+async def _left(request: Request, error: Exception) -> Response:
+    """Whoever sent half a body is gone, or what came was no HTTP: nobody reads this, and it is no bug."""
+    return problem(400, Refusal.BAD_PARAMETER, "body: it ended before its end")
+
+
 async def _broken(request: Request, error: Exception) -> Response:
     """Our own bug: said to the log by the server, not to the client."""
     return problem(500, Refusal.INTERNAL, "an error of this program; its log has it")
@@ -172,6 +183,7 @@ class _Gate:
         self._app = app
         self._keys = keys
         self._public = public
+        self._wrong = tries()
         self._open = is_loopback(place.host)
         # With a token the name it is reached under is not ours to know; without it cannot be guessed.
         self._hosts = {"localhost", "127.0.0.1", "::1", place.host} if self._open else None
@@ -200,6 +212,10 @@ class _Gate:
             return problem(403, Refusal.CROSS_ORIGIN, "another site may read nothing and change nothing here")
         presented = self._keys.presented(request)
         if presented is False:
+            try:
+                self._wrong.spend(request)  # after the comparison: the right token is never kept out
+            except Problem as later:
+                return problem(later.status, later.reason, str(later), later.headers)
             return _unauthorised(Refusal.WRONG_TOKEN, "the token is not the configured one")
         if presented is None and not self._open and scope["path"] not in self._public:
             return _unauthorised(Refusal.TOKEN_REQUIRED, "send the token: Authorization: Bearer …")

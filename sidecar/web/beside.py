@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
 
-from sidecar.drawn import visible
+from sidecar.inspection.drawn import visible
 
 BEFORE, AFTER = 160, 640
 """Characters shown of a body before and behind its first difference."""

@@ -11,17 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from sidecar import documents
 from sidecar.comparator.probe import Probed, probe
 from sidecar.core.due import Windows
 from sidecar.core.picture import Picture, picture
 from sidecar.core.ports import ExecutionLog, LogReader, Snapshot
+from sidecar.core.shards import Shard, shard_of
 from sidecar.core.verdict import Verdict
-from sidecar.documents import Document
 from sidecar.errors import SourceError
+from sidecar.inspection import documents
+from sidecar.inspection.documents import Document
+from sidecar.inspection.joins import document as proof
 from sidecar.store import StoreReader
 from sidecar.store.findings import Kept
 from sidecar.store.listing import Place, executions, finding, findings, findings_of
@@ -42,13 +44,14 @@ DRAWINGS_MAX: Final = 4
 class Sources:
     """What the running line lends.
 
-    `log`: used by nobody else.  `count`: the counter of probes.
+    `log`: used by nobody else.  `count`: the counter of probes.  `shard`: whose executions they know.
     """
 
     store: StoreReader
     log: LogReader
     windows: Windows
     count: Callable[[Verdict], None]
+    shard: Shard = field(default_factory=Shard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Execution:
             "servable": guarded.events is not None,
             "reason": None if guarded.reason is None else guarded.reason.value,
             "due": None if held.due is None else documents.due(held.due),
+            "joins": [proof(join) for join in held.joins],
             "findings": [documents.finding(each) for each in self.findings],
             "log": None if self.log is None else documents.log_side(self.log),
             "not_read": list(self.not_read),
@@ -116,9 +120,11 @@ class Data:
         """One execution, drawn from the store, or from both sides.
 
         Raises:
-            Problem: neither side has ever seen it, or too many read the log at this moment.
+            Problem: neither side has ever seen it, it is another shard's, or too many read the log
+                at this moment.
             SourceError: the log cannot be read, and the store has never seen it.
         """
+        self.check_shard(execution_id)
         store = self.open.store
         not_read: list[str] = []
         log: ExecutionLog | None = None
@@ -146,20 +152,34 @@ class Data:
         if most > DRAWN_MAX:
             not_read.append(f"not drawn: {most} events are more than a picture has")
             return None
-        return picture(None if log is None else log.events, held.rows)
+        return picture(None if log is None else log.events, held.rows, held.joins)
 
     async def chain(self, execution_id: int) -> Snapshot:
         """The guarded read with what stands beside it; its `guarded.events` is not None.
 
         Raises:
-            Problem: never seen; or the store does not answer, with the reason of spec 2.6.
+            Problem: never seen, or another shard's; or the store does not answer, with the reason of
+                spec 2.6.
         """
+        self.check_shard(execution_id)
         held = await self.open.store.snapshot(execution_id)
         if held.partition is None and not held.rows:
             raise never_seen(execution_id)
         if held.guarded.reason is not None:
             raise Problem(409, held.guarded.reason, "the store does not answer for this execution")
         return held
+
+    def check_shard(self, execution_id: int) -> None:
+        """Nobody here has ever heard of another shard's execution, and that says nothing of it.
+
+        Raises:
+            Problem: it falls to another shard.
+        """
+        shard = self.open.shard
+        if not shard.owns(execution_id):
+            owner = shard_of(execution_id, shard.count)
+            why = f"execution {execution_id} falls to shard {owner} of {shard.count}, this is {shard.index}"
+            raise Problem(404, Refusal.OTHER_SHARD, why)
 
     async def seen(self, execution_id: int) -> bool:
         """Whether the store has a record of it."""
@@ -169,8 +189,9 @@ class Data:
         """Compare one execution now; moves the counter of probes alone.
 
         Raises:
-            Problem: it is being probed, or too many are, or Postgres takes too long.
+            Problem: it is another shard's, it is being probed, too many are, or Postgres takes too long.
         """
+        self.check_shard(execution_id)
         parts = self.open
         if execution_id in self._probed:
             raise _busy(409, "this execution is being probed")

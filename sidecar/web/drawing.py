@@ -13,8 +13,9 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from sidecar.core.picture import AtCircle, AtFork, AtGap, AtRoot, Fold, Node, Picture, Run, folded
-from sidecar.drawn import visible
+from sidecar.core.picture import AtCircle, AtFork, AtGap, AtJoin, AtRoot, Fold, Node, Picture, Run, folded
+from sidecar.inspection.drawn import visible
+from sidecar.inspection.joins import sentence
 
 ROWS_MAX: Final = 2_000
 """Rows of one drawing, however many events it has."""
@@ -38,6 +39,7 @@ LEGEND: Final = (
     ("circle", "on a circle"),
     ("alone", "on one side only, or different"),
     ("fold", "linear run, left out"),
+    ("join", "joined by proof; no event names the other"),
 )
 
 
@@ -53,12 +55,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """From a row to a later one; `missing`: across an event that nobody has; `back`: a circle closes."""
+    """From a row to a later one; `missing`: across an event that nobody has; `back`: a circle closes;
+    `joined`: proven, named by no event.
+    """
 
     source: int
     target: int
     missing: bool = False
     back: bool = False
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +123,14 @@ class _Layout:
         """Put one run below what stands there; how many of its events did not fit."""
         self.runs += 1
         before = self._entered(run)
-        missing = isinstance(run.entry, AtGap)
+        missing, joined = isinstance(run.entry, AtGap), isinstance(run.entry, AtJoin)
         shown = 0
         for place, entry in enumerate(entries):
             row = len(self.marks)
             self.marks.append(self._row(run, entry, first=place == 0))
             if before is not None:
-                self.edges.append(Edge(before, row, missing=missing and place == 0))
+                enters = place == 0
+                self.edges.append(Edge(before, row, missing=missing and enters, joined=joined and enters))
             before = row
             nodes = entry.nodes if isinstance(entry, Fold) else (entry,)
             shown += len(nodes)
@@ -142,7 +148,7 @@ class _Layout:
                     self._gaps[missing] = len(self.marks)
                     self.marks.append(Mark("gap", 0, f"{missing} is missing", ("gap",)))
                 return self._gaps[missing]
-            case AtFork(event_id):
+            case AtFork(event_id) | AtJoin(event_id):
                 return self._rows.get(event_id)
             case AtRoot() | AtCircle():
                 return None
@@ -160,6 +166,9 @@ class _Layout:
         if first and isinstance(run.entry, AtRoot):
             shape = "root" if shape in {"event", "end"} else shape
             said.insert(0, "root")
+        if first and isinstance(run.entry, AtJoin):
+            shape = "root" if shape in {"event", "end"} else shape
+            said.insert(0, f"root, proven to come after {run.entry.tip_event_id}")
         if first and isinstance(run.entry, AtCircle):
             shape = "circle"
             said.insert(0, f"circle: follows {run.entry.previous}")
@@ -214,6 +223,8 @@ def shape(name: str, x: int, y: int) -> str:
             return f'<circle class="ring" cx="{x}" cy="{y}" r="{RADIUS}"/><path class="ring" d="{cross}"/>'
         case "alone":
             return f'<circle class="hole" cx="{x}" cy="{y}" r="{RADIUS}"/>'
+        case "join":
+            return f'<path class="edge joined" d="M{x} {y - 11}V{y + 11}"/>'
         case "fold":
             return "".join(f'<circle class="dot" cx="{x}" cy="{y + at}" r="1.6"/>' for at in (-6, 0, 6))
         case _:
@@ -226,7 +237,7 @@ def _edge(edge: Edge, marks: Sequence[Mark]) -> str:
     if edge.back:
         left = x - 16
         return f'<path class="edge back" d="M{to_x - RADIUS} {to_y}H{left}V{y}H{x - RADIUS - 2}"/>'
-    kind = "edge missing" if edge.missing else "edge"
+    kind = "edge missing" if edge.missing else "edge joined" if edge.joined else "edge"
     if x == to_x:
         return f'<path class="{kind}" d="M{x} {y}V{to_y}"/>'
     return f'<path class="{kind}" d="M{x} {y}V{to_y - 10}Q{x} {to_y} {min(x + 10, to_x)} {to_y}H{to_x}"/>'
@@ -253,6 +264,8 @@ def irregular(drawing: Picture) -> Iterator[str]:
         yield f"More than once in the log: {_few(drawing.duplicates)}."
     if drawing.circles:
         yield f"The links run in a circle at {_few(drawing.circles)}."
+    for join in drawing.joins:
+        yield sentence(join)
 
 
 def _few(ids: tuple[int, ...]) -> str:

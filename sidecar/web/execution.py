@@ -10,8 +10,9 @@ from markupsafe import Markup
 
 from sidecar.core.links import order_by_links
 from sidecar.core.picture import AtGap, Node, Picture
-from sidecar.documents import Document
-from sidecar.drawn import visible
+from sidecar.inspection.documents import Document
+from sidecar.inspection.drawn import visible
+from sidecar.inspection.joins import in_pieces
 from sidecar.web.beside import Pair, beside
 from sidecar.web.data import Execution
 from sidecar.web.drawing import irregular, svg
@@ -129,7 +130,8 @@ def _facts(found: Execution) -> Iterator[tuple[str, str]]:
     elif found.log.events is None:
         yield "Log", "as many rows as the read limit or more"
     else:
-        yield "Log", f"{len(found.log.events):,} rows, {order_by_links(found.log.events).label}"
+        pieces = in_pieces(found.log.events, held.usable)
+        yield "Log", f"{len(found.log.events):,} rows, {order_by_links(found.log.events).label}{pieces}"
     yield "Store", f"{len(held.rows):,} rows"
     reason = held.guarded.reason
     yield "Would be served", "yes" if reason is None else f"no: {reason.value}"

@@ -19,6 +19,7 @@ from sidecar.web.rendering import render
 PROBLEM: Final = "application/problem+json"
 REMEDIES: Final = {
     "never_seen": "Check the id; an execution that began a moment ago may not be there yet.",
+    "other_shard": "Ask the sidecar of that shard.",
     "not_found": "Check the id: an execution id is the number that NoETL shows.",
     "token_required": "Log in once with the token of NOETL_CHAIN_API_TOKEN.",
     "wrong_token": "The token is the one of NOETL_CHAIN_API_TOKEN or NOETL_CHAIN_API_TOKEN_FILE.",

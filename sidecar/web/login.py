@@ -20,12 +20,17 @@ FIELDS: Final = 1024
 HOME: Final = "/"
 
 
+def tries() -> Rate:
+    """How often one client may be wrong about the token; each way in counts for itself."""
+    return Rate(TRIES, TRY_EVERY_S)
+
+
 class Login:
     """The routes `/login` and `/logout`; both end with a redirect to a page of ours."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._rate = Rate(TRIES, TRY_EVERY_S)
+        self._rate = tries()
 
     async def enter(self, request: Request) -> Response:
         """Open a session for whoever knows the token.

@@ -42,6 +42,7 @@ class Window:
     covered_events: int
     eligible_events: int
     covered_executions: int
+    rejoined_executions: int
     eligible_executions: int
     pending_executions: int
     pending: float | None
@@ -85,6 +86,12 @@ class Seen:
     lanes: tuple[Lane, ...]
     blocked: tuple[tuple[str, str], ...]
     told: Mapping[str, Any]
+
+    @property
+    def rejoining(self) -> bool:
+        """Whether joins count, or something joined is kept from when they did."""
+        counted = (self.told["acceptance"] or {}).get("counted", ())
+        return "match_rejoined" in counted or any(each.rejoined_executions for each in self.windows)
 
     @property
     def start(self) -> Window | None:
@@ -162,6 +169,7 @@ def _window(name: str, told: Mapping[str, Any]) -> Window:
         covered_events=told["covered_events"],
         eligible_events=told["eligible_events"],
         covered_executions=told["covered_executions"],
+        rejoined_executions=told["rejoined_executions"],
         eligible_executions=told["eligible_executions"],
         pending_executions=told["pending_executions"],
         pending=told.get("pending_share"),

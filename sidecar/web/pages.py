@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sidecar.core.acceptance import OPEN
 from sidecar.core.event import is_id
-from sidecar.documents import Document
+from sidecar.inspection.documents import Document
 from sidecar.store.listing import VERDICTS, Place
 from sidecar.web import execution, overview
 from sidecar.web.api import Endpoint, authorised

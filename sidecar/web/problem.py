@@ -34,12 +34,13 @@ class Refusal(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     NEVER_SEEN = "never_seen"
     NOT_FOUND = "not_found"
+    OTHER_SHARD = "other_shard"
     RATE_LIMITED = "rate_limited"
     SERVE_OFF = "serve_off"
     TOKEN_REQUIRED = "token_required"  # noqa: S105 - a reason, no secret
     TOO_LARGE = "too_large"
     UNAVAILABLE = "unavailable"
-    WRONG_TOKEN = "wrong_token"  # noqa: S105
+    WRONG_TOKEN = "wrong_token"  # noqa: S105 - as above
 
 
 class Problem(Exception):

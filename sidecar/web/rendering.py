@@ -8,7 +8,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from sidecar.drawn import visible
+from sidecar.inspection.drawn import visible
 from sidecar.web.values import count, duration, moment, percent, size, when
 from sidecar.web.words import tone, words
 
@@ -56,4 +56,4 @@ def file(name: str) -> bytes:
 
 def style() -> Markup:
     """The style sheet, for a page that has to stand alone; it is ours and ends no element."""
-    return Markup(file("page.css").decode())  # noqa: S704
+    return Markup(file("page.css").decode())  # noqa: S704 - a file of ours

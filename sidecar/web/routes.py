@@ -61,7 +61,6 @@ class Routes:
             Endpoint("/api/v1/divergences", self._divergences),
             Endpoint("/api/v1/divergences/{finding_id}", self._divergence),
             Endpoint("/api/v1/events", self._hub.answer),
-            Endpoint("/api/v1/fleet", _fleet),
             Endpoint("/api/v1/openapi.yaml", _contract),
         )
 
@@ -107,11 +106,6 @@ class Routes:
 
     async def _divergence(self, request: Request) -> dict[str, Any]:
         return await self._data.finding(path_id(request, "finding_id"), bodies=authorised(request))
-
-
-async def _fleet(request: Request) -> dict[str, Any]:
-    """Nobody is observed: there is no gossip yet."""
-    return {"members": []}
 
 
 async def _contract(request: Request) -> Response:

@@ -76,6 +76,9 @@ class Contract(ContractReader, Protocol):
     @property
     def clock(self) -> Clock: ...
 
+    @property
+    def rejoining(self) -> bool: ...
+
     async def transact(self, work: Callable[[ContractUnit], Awaitable[T]]) -> T: ...
     async def populate_from_log(
         self, execution_id: int, events: Iterable[Event], *, read: LogRead | None = None

@@ -26,6 +26,7 @@ from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor
 from sidecar.core.populate import LogRead, Outcome
 from sidecar.core.ports import EpochSpan, ExecutionLog, Key, Populated
+from sidecar.core.rejoin import Join
 from sidecar.errors import Forked, GapAt, Invalid, NotHead, broken, invariant
 from sidecar.store.findings import Kept
 from sidecar.store.opening import Opening
@@ -53,8 +54,9 @@ class Ticks:
 class MemoryUnit:
     """core.ports.Unit over a copy of the shelf."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Shelf, *, rejoining: bool = False) -> None:
         self.shelf = shelf
+        self.rejoining = rejoining
         self.then: list[Callable[[], None]] = []
         self.ended = False
 
@@ -102,6 +104,15 @@ class MemoryUnit:
             place[row.exec_seq] = row
             shelf.gseq += 1
 
+    def put_commits(self, commits: Mapping[Key, int]) -> None:
+        shelf = self._check()
+        for key, lsn in commits.items():
+            if shelf.find(*key) is not None:
+                shelf.commits.setdefault(key, lsn)
+
+    async def commits(self, execution_id: int) -> dict[int, int]:
+        return {event_id: at for (e, event_id), at in self._check().commits.items() if e == execution_id}
+
     def put_partition(self, partition: Partition) -> None:
         self._check().partitions[partition.execution_id] = partition
 
@@ -120,6 +131,21 @@ class MemoryUnit:
 
     def drop_cursor(self, lane: str) -> None:
         self._check().cursors.pop(lane, None)
+
+    async def joins(self, execution_ids: Collection[int]) -> dict[int, tuple[Join, ...]]:
+        shelf = self._check()
+        return {e: kept for e in execution_ids if self.rejoining and (kept := shelf.joins_of(e))}
+
+    async def keep_joins(self, joins: Sequence[Join]) -> None:
+        for each in joins if self.rejoining else ():
+            self._check().joins.setdefault((each.execution_id, each.root_event_id), each)
+
+    async def withdraw_joins(self, joins: Sequence[Join], now: int) -> None:
+        kept = self._check().joins
+        for each in joins if self.rejoining else ():
+            key = (each.execution_id, each.root_event_id)
+            if kept[key].withdrawn_at is None:
+                kept[key] = replace(kept[key], withdrawn_at=now)
 
     def on_commit(self, then: Callable[[], None]) -> None:
         self._check()
@@ -248,6 +274,8 @@ class MemoryReader:
 
 class MemoryStore(MemoryReader):
     """The writing half: a lock, a copy, and the copy in place of the shelf."""
+
+    rejoining = False
 
     def __init__(self, backend: MemoryBackend) -> None:
         super().__init__(backend)

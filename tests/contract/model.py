@@ -17,7 +17,8 @@ from sidecar.core.evidence import Finding
 from sidecar.core.horizon import Cursor
 from sidecar.core.links import Ordered, order_by_links
 from sidecar.core.populate import Diverged, InSync, LogRead, Outcome, Refused, StaleLog, Unreadable
-from sidecar.core.ports import EpochSpan, ExecutionLog, Populated
+from sidecar.core.ports import EpochSpan, ExecutionLog, Key, Populated
+from sidecar.core.rejoin import Join
 from sidecar.errors import Forked, GapAt, Invalid, NotHead, PartitionUnreadable, StoreError
 from sidecar.store.findings import Kept
 
@@ -39,6 +40,8 @@ class Shelf:
     unreadable: bool = False
     states: dict[int, tuple[int, str, str]] = field(default_factory=dict)
     findings: list[Kept] = field(default_factory=list)
+    commits: dict[Key, int] = field(default_factory=dict)
+    joins: dict[Key, Join] = field(default_factory=dict)
 
     def copy(self) -> Shelf:
         return Shelf(
@@ -52,7 +55,13 @@ class Shelf:
             self.unreadable,
             dict(self.states),
             list(self.findings),
+            dict(self.commits),
+            dict(self.joins),
         )
+
+    def joins_of(self, e: int) -> tuple[Join, ...]:
+        kept = [each for (of, _), each in self.joins.items() if of == e]
+        return tuple(sorted(kept, key=lambda each: (each.joined_at, each.root_event_id)))
 
     # Findings
 
@@ -157,6 +166,7 @@ class Shelf:
             p = replace(p, parent_execution_id=event.parent_execution_id)
         if seq > p.head_seq:
             p = replace(p, head_seq=seq, head_event_id=event.event_id, head_anchor=None, head_epoch=None)
+            p = replace(p, head_commit_lsn=None)
         self.partitions[event.execution_id] = replace(
             p, terminal=p.terminal or event.is_terminal, last_change_at=now
         )
@@ -237,6 +247,7 @@ def agreed(
         coverage=coverage,
         head_epoch=read.epoch,
         head_anchor=anchor,
+        head_commit_lsn=before.head_commit_lsn if known_head else None,
     )
 
 

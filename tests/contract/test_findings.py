@@ -16,8 +16,8 @@ from sidecar.errors import StoreError
 from sidecar.store import ChainStore
 from sidecar.store import findings as kept
 from sidecar.store.overview import open_findings
-from sidecar.store.unit import SqliteUnit
-from sidecar.telemetry.metrics import FINDINGS
+from sidecar.store.unit import StoreUnit
+from sidecar.telemetry.labels import FINDINGS
 from tests.contract.backends import Contract, ContractUnit, SqliteBackend
 from tests.contract.events import E
 from tests.support.failing import Fault, Kind, install
@@ -40,7 +40,7 @@ def divergent(execution_id: int = E, position: int = 3, **changes: Any) -> Findi
 
 
 async def note(store: Contract | ChainStore, *found: Finding, matched: tuple[int, ...] = ()) -> int:
-    async def work(unit: ContractUnit | SqliteUnit) -> int:
+    async def work(unit: ContractUnit | StoreUnit) -> int:
         return await unit.note_findings(found, matched)
 
     return await store.transact(work)
@@ -97,7 +97,7 @@ async def test_what_is_settled_is_never_open(store: Contract) -> None:
 async def test_evidence_has_the_record_and_the_horizons_of_the_lanes(sqlite: SqliteBackend) -> None:
     async with sqlite.open() as store:
 
-        async def work(unit: SqliteUnit) -> None:
+        async def work(unit: StoreUnit) -> None:
             unit.put_cursor(Cursor("live", 2**60, "e", "s", "t", 7))
             unit.put_partition(Partition(E))
 
@@ -197,7 +197,7 @@ async def test_a_disk_full_anywhere_in_it_leaves_nothing_half_written(
     """Verdict and finding are one transaction: each call fails once, and both are as before."""
     faults = install(monkeypatch)
 
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         unit.put_partition(Partition(E, verdict="divergent"))
         await unit.note_findings((divergent(detail="new"), big(2)), (3,))
 

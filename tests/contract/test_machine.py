@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,9 +35,10 @@ from tests.contract.backends import Backend, Contract, ContractUnit
 from tests.contract.conftest import BACKENDS
 from tests.contract.events import E, chain
 from tests.contract.memory import MemoryBackend
+from tests.contract.postgres import PostgresBackend, three_lenders
 from tests.support.changing import replace
 
-OTHERS = [backend for name, backend in BACKENDS.items() if name != "memory"]
+OTHERS = [backend for name, backend in BACKENDS.items() if name not in {"memory", "postgres", "spread"}]
 EXECUTIONS = (E, 5)
 IDS = (90, 10, 2**62, -7)
 MORE = (*IDS, 33)
@@ -158,12 +160,14 @@ async def parent_id(store: Contract, event: Event) -> int | None:
 class Implementations(RuleBasedStateMachine):
     """The model and the others, called alike."""
 
+    others: ClassVar[list[Callable[[Path], Backend]]] = OTHERS
+
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.folder = TemporaryDirectory()
         self.backends: list[Backend] = [MemoryBackend()]
-        self.backends += [each(Path(self.folder.name)) for each in OTHERS]
+        self.backends += [each(Path(self.folder.name)) for each in self.others]
         self.stores: list[Contract] = []
         self.old_reads: list[LogRead] | None = None
 
@@ -281,6 +285,9 @@ class Implementations(RuleBasedStateMachine):
     def teardown(self) -> None:
         for store in self.stores:
             self.runner.run(store.close())
+        for backend in self.backends:
+            if isinstance(backend, PostgresBackend):
+                backend.remove()
         self.runner.close()
         self.folder.cleanup()
 
@@ -307,9 +314,21 @@ async def cut_off(backend: Backend, store: Contract, e: int, log: tuple[Event, .
         await store.transact(work)
 
 
-def run(examples: int, steps: int) -> None:
+class Postgres(Implementations):
+    """The model and the store on PostgreSQL, for which a call takes longer."""
+
+    others: ClassVar[list[Callable[[Path], Backend]]] = [PostgresBackend]
+
+
+class ThreeServers(Implementations):
+    """The model and the store whose leaves stand on three other servers."""
+
+    others: ClassVar[list[Callable[[Path], Backend]]] = [lambda folder: three_lenders()]
+
+
+def run(examples: int, steps: int, machine: type[Implementations] = Implementations) -> None:
     run_state_machine_as_test(
-        Implementations,
+        machine,
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -320,10 +339,26 @@ def run(examples: int, steps: int) -> None:
 
 
 def test_c_d_random_calls_agree_with_the_model() -> None:
-    run(20, 20)
+    run(12, 20)
+
+
+def test_c_d_random_calls_on_postgres_agree_with_the_model() -> None:
+    run(3, 15, Postgres)
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(900)
+def test_c_d_many_random_calls_on_postgres_agree_with_the_model() -> None:
+    run(60, 30, Postgres)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(900)
+def test_c_d_random_calls_over_three_servers_agree_with_the_model() -> None:
+    run(30, 20, ThreeServers)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(900)
 def test_c_d_many_random_calls_agree_with_the_model() -> None:
     run(300, 60)

@@ -482,10 +482,12 @@ async def test_i20_two_holds_disagree(store: Contract) -> None:
 
 async def test_i20_one_hold_never_disagrees_in_2000(store: Contract) -> None:
     race = Race(store)
-    while race.compared < 2000:
+    # A transaction over several servers takes a hundred times as long as one in a file.
+    wanted = 2000 if getattr(store, "path", True) is not None else 400
+    while race.compared < wanted:
         reads = [race.in_one_hold(slow=turn % 10 == 0) for turn in range(60)]
         await asyncio.gather(*reads[:30], race.grow(), *reads[30:])
-    assert race.overtaken > 100  # the reads did race the feed
+    assert race.overtaken > wanted // 20  # the reads did race the feed
     assert race.disagreed == 0
 
 

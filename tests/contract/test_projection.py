@@ -21,6 +21,8 @@ async def test_the_latest_state_wins_and_the_number_is_global(sqlite: SqliteBack
         assert await d3.get_state(1) == Record(2, 1, "b", "{}")
         assert await d3.get_state(2) == Record(3, 2, "c", "x")
         assert await d3.get_state(3) is None
+        with pytest.raises(Invalid, match=r"^execution_id is no 64-bit integer$"):
+            await d3.get_state(2**63)
 
 
 async def test_executions_are_distinct_and_sorted(sqlite: SqliteBackend) -> None:

@@ -6,6 +6,7 @@ Also the format gate over all of them.  Source: spec 2.2 (replica rule), 2.3, 6.
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -20,10 +21,10 @@ from sidecar.core.event import Event
 from sidecar.errors import ConfigError, StoreCorrupt, StoreError, StoreFormatError, StoreLocked
 from sidecar.store import ChainStore, StoreReader, events
 from sidecar.store.check import check
-from sidecar.store.replication import Follower, Step
+from sidecar.store.replication import Follower, Step, caught_up
 from sidecar.store.retention import DAY_US, Retention
 from sidecar.store.sequence import AFTER
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain, long_chain
 from tests.contract.test_sqlite_plans import plan
@@ -215,6 +216,7 @@ async def test_a_primary_that_was_put_back_gives_its_numbers_again(
         await store.populate_from_log(3, long_chain(6, execution_id=3))
         async with following(store, path) as replica:
             await replica.caught_up()
+            assert (replica.steps[0].position, replica.steps[0].departed) == (0, 0)
         assert (await copied(path))[3] == long_chain(6, execution_id=3)
 
 
@@ -276,6 +278,9 @@ async def test_d07_a_replica_that_disagrees_is_reported_and_not_overwritten(
         assert stands == (*long_chain(5)[:2], other, *long_chain(5)[3:])
     assert run(path, "SELECT execution_id, verdict, position FROM finding") == [(E, "forked", 2)]
     assert "other" not in str(run(path, "SELECT detail FROM finding"))
+    ((evidence, changed_at),) = run(path, "SELECT evidence, last_change_at FROM finding, partition")
+    told = json.loads(str(evidence))
+    assert type(told["log"]["read_at"]) is type(told["store"]["read_at"]) is type(changed_at) is int
 
 
 async def test_a_fork_is_kept_over_a_restart_and_counted_once(sqlite: SqliteBackend, tmp_path: Path) -> None:
@@ -324,7 +329,7 @@ async def test_the_epochs_of_the_server_come_along(sqlite: SqliteBackend, tmp_pa
     """`seen_at` of a row explains a lost log only beside them."""
     path = tmp_path / "replica.db"
 
-    async def see(unit: SqliteUnit) -> None:
+    async def see(unit: StoreUnit) -> None:
         for epoch, now in (("a/1/2/3", 5), ("a/1/2/3", 9), ("b/1/2/3", 20), ("b/1/2/3", 30)):
             await unit.see_epoch(epoch, now)
 
@@ -486,9 +491,9 @@ async def test_a_store_that_has_replicas_is_indexed_when_it_opens(
 
 async def test_waiting_for_the_next_number_ends_with_its_commit(sqlite: SqliteBackend) -> None:
     async with sqlite.open() as store:
-        waiting = asyncio.create_task(store.committed.beyond(0, 0))
+        waiting = asyncio.create_task(store.committed.beyond(0, 0, 0))
 
-        async def work(unit: SqliteUnit) -> None:
+        async def work(unit: StoreUnit) -> None:
             await unit.populate(())
             await asyncio.sleep(0)
             assert not waiting.done()
@@ -605,8 +610,10 @@ async def test_a_rebuilt_partition_is_taken_anew_and_a_fork_of_it_ends(
             assert step.forks == 0
             assert await copied(path) == await contents(store) == {E: long_chain(4), 9: NEW}
     assert findings(path, 9) == [("forked", 1), ("rebuilt", 1)]
-    ((evidence,),) = run(path, "SELECT evidence FROM finding WHERE verdict = 'rebuilt'")
+    ((evidence, found_at),) = run(path, "SELECT evidence, found_at FROM finding WHERE verdict = 'rebuilt'")
     assert '{\\"other\\":1}' in str(evidence)  # what stood there is not lost
+    told = json.loads(str(evidence))
+    assert type(told["log"]["read_at"]) is type(told["store"]["read_at"]) is type(found_at) is int
     assert check(path).findings == []
 
 
@@ -671,3 +678,31 @@ async def test_a_follower_that_only_catches_up_ends(sqlite: SqliteBackend, tmp_p
         before = len(steps)
         await Follower(store, str(path)).catch_up(steps.append)
         assert len(steps) == before + 1  # opened, nothing to do
+        assert (steps[-1].applied, steps[-1].departed) == (False, 1)
+
+
+async def test_replicas_are_brought_up_one_by_one_and_one_that_is_away_stops_none(
+    sqlite: SqliteBackend, tmp_path: Path
+) -> None:
+    good, forked = tmp_path / "good.db", tmp_path / "forked.db"
+    async with ChainStore.open(str(forked)) as other:
+        await other.apply_replicated(replace(OLD[1], body='{"other":1}'), 2)
+    async with sqlite.open() as store:
+        await prepared(store)
+        found = await caught_up(store, [str(tmp_path / "away" / "r.db"), str(forked), str(good)])
+        assert isinstance(found[0], StoreError)
+        assert found[1:] == [1, 0]
+        assert await copied(good) == await contents(store)
+
+
+async def test_a_replica_whose_place_was_lost_still_drops_what_went(
+    sqlite: SqliteBackend, tmp_path: Path
+) -> None:
+    path = tmp_path / "replica.db"
+    async with sqlite.open() as store:
+        await prepared(store)
+        await Follower(store, str(path)).catch_up()
+        await dropped(sqlite, store, E)
+        run(path, "DELETE FROM replica_position")
+        await Follower(store, str(path)).catch_up()
+        assert await copied(path) == await contents(store) == {9: OLD}

@@ -21,7 +21,7 @@ from sidecar.core.verdict import Judgement, Kind, Verdict
 from sidecar.errors import StoreBusy, StoreFull
 from sidecar.store import ChainStore
 from sidecar.store.scratch import scratch
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.support.changing import replace
 
 
@@ -146,7 +146,7 @@ async def test_i33_a_re_read_that_is_left_out(store: ChainStore, broken: Any) ->
 async def test_i33_a_link_order_that_takes_every_set(store: ChainStore, broken: Any) -> None:
     from sidecar.core.links import Ordered
 
-    broken("store.populate.order_by_links", lambda events: Ordered(tuple(events)))
+    broken("core.rejoin.order_by_links", lambda events: Ordered(tuple(events)))
     assert await unexpected(store) >= {"multiple_roots", "dangling_then_heals", "pending_publishes_nothing"}
 
 
@@ -154,7 +154,7 @@ async def test_i33_a_link_order_that_sorts_by_id(store: ChainStore, broken: Any)
     from sidecar.core.links import Ordered
 
     broken(
-        "store.populate.order_by_links",
+        "core.rejoin.order_by_links",
         lambda events: Ordered(tuple(sorted(events, key=lambda event: event.event_id))),
     )
     assert "identical" in await unexpected(store)
@@ -220,10 +220,10 @@ async def test_a_control_that_raises_is_unexpected_and_the_others_are_not(
 async def test_a_full_disk_under_the_scratch_store_is_no_failed_control(
     store: ChainStore, monkeypatch: pytest.MonkeyPatch, failure: StoreFull | StoreBusy
 ) -> None:
-    async def fails(self: SqliteUnit, logs: Any) -> Any:
+    async def fails(self: StoreUnit, logs: Any) -> Any:
         raise failure
 
-    monkeypatch.setattr(SqliteUnit, "populate", fails)
+    monkeypatch.setattr(StoreUnit, "populate", fails)
     with pytest.raises(type(failure)):
         await Controls(store).run()
 

@@ -22,9 +22,10 @@ from sidecar.core.horizon import Cursor
 from sidecar.errors import Forked, NotHead
 from sidecar.store import ChainStore
 from sidecar.store.connection import Connection
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import chain, long_chain
+from tests.support.sqlite import raw
 
 T = TypeVar("T")
 PATIENCE_S = 10.0
@@ -66,7 +67,7 @@ class Suspensions:
 
 
 async def unit_of_work(store: ChainStore, e: int) -> None:
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         for row in (StoredEvent(seq, event) for seq, event in enumerate(long_chain(3, execution_id=e), 1)):
             unit.append((row,))
             await unit.chain(e)
@@ -131,11 +132,11 @@ async def sound(store: ChainStore) -> None:
     """The connection is free and outside of any transaction, and takes the next unit."""
     async with asyncio.timeout(PATIENCE_S):
         assert await store.transact(_gseq) >= 0
-    assert not store._writer._raw.in_transaction
+    assert not raw(store._writer).in_transaction
     assert not store._writer._lock.locked()
 
 
-async def _gseq(unit: SqliteUnit) -> int:
+async def _gseq(unit: StoreUnit) -> int:
     return unit.gseq
 
 

@@ -17,7 +17,7 @@ from sidecar.errors import StoreError, StoreFormatError
 from sidecar.store import check as checking
 from sidecar.store.check import Checked, check
 from sidecar.store.invariants import Numbers
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain
 from tests.support.changing import replace
@@ -35,7 +35,7 @@ async def filled(sqlite: SqliteBackend) -> None:
         for event in chain(1, 2, execution_id=9):
             await store.populate(event)
 
-        async def more(unit: SqliteUnit) -> None:
+        async def more(unit: StoreUnit) -> None:
             unit.put_due(Due(E, due_at=1, pending_key="dangling_prev:1", pending_since=1))
             unit.put_cursor(Cursor("live", 5, "e", "s", "t", 1))
 

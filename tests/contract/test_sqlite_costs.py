@@ -19,6 +19,7 @@ from sidecar.core.ports import ExecutionLog
 from sidecar.store import ChainStore, reads, sequence
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, long_chain
+from tests.support.sqlite import quick, raw
 
 LENGTH = 100
 
@@ -26,11 +27,11 @@ LENGTH = 100
 async def statements(store: ChainStore, call: Callable[[], Awaitable[object]]) -> list[str]:
     """What the connections of point reads ran for one call."""
     ran: list[str] = []
-    await store._points._raw.set_trace_callback(ran.append)
-    store._quick._raw.set_trace_callback(ran.append)
+    await raw(store._points).set_trace_callback(ran.append)
+    quick(store)._raw.set_trace_callback(ran.append)
     await call()
-    await store._points._raw.set_trace_callback(None)  # type: ignore[arg-type] # None takes it away again
-    store._quick._raw.set_trace_callback(None)
+    await raw(store._points).set_trace_callback(None)  # type: ignore[arg-type] # None takes it away again
+    quick(store)._raw.set_trace_callback(None)
     return [sql for sql in ran if not sql.startswith(("BEGIN", "COMMIT"))]
 
 
@@ -109,6 +110,19 @@ async def test_d03_rows_are_searched_by_key_and_never_sorted(
     assert wanted in details
     assert [detail for detail in details if re.match(r"SCAN (e|event)\b", detail)] == []
     assert not any("TEMP B-TREE" in detail for detail in details)
+
+
+@pytest.mark.parametrize(("sql", "columns"), [(reads.GUARDED, 6), (reads.EVENTS, 5)])
+async def test_d03_no_row_of_a_chain_brings_what_its_reader_knows(
+    sqlite: SqliteBackend, sql: str, columns: int
+) -> None:
+    """Each column is a tenth of a read: the execution was asked for, a claim is as wide as a row."""
+    async with sqlite.open():
+        pass
+    with closing(sqlite3.connect(sqlite.path)) as connection:
+        names = [name for name, *_ in connection.execute(sql, (E,)).description]
+    assert len(names) == columns
+    assert "execution_id" not in names
 
 
 async def test_d03_the_cost_of_a_key_does_not_move_when_the_store_grows_tenfold(

@@ -56,6 +56,22 @@ async def test_f02_ours_with_white_space_matches(made: SqliteBackend) -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    ["ALTER TABLE partition DROP COLUMN head_commit_lsn", "DROP TABLE rejoin"],
+    ids=["column", "table"],
+)
+async def test_f02_a_store_of_an_earlier_build_is_refused_and_what_it_lacks_is_named(
+    made: SqliteBackend, change: str
+) -> None:
+    made.run(change)
+    before = made.path.read_bytes()
+    with pytest.raises(StoreFormatError, match=r"earlier build: it has no column (partition|rejoin)\."):
+        async with made.open():
+            pass
+    assert made.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
     "marker", ["2", "0", "999", "", "  ", "abc", "-1", "1.0", "+1", "\u0661", "1" * 5000]
 )
 async def test_f03_f04_f05_i45_f07_another_marker_refuses_every_open(

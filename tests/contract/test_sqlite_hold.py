@@ -26,10 +26,11 @@ from sidecar.errors import (
 )
 from sidecar.store import ChainStore, events
 from sidecar.store.failure import sqlite_errors, translated
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain, long_chain
 from tests.support.changing import replace
+from tests.support.sqlite import raw
 
 
 class Turns:
@@ -39,7 +40,7 @@ class Turns:
         self.inside = 0
         self.most = 0
 
-    async def work(self, unit: SqliteUnit, execution_id: int) -> None:
+    async def work(self, unit: StoreUnit, execution_id: int) -> None:
         self.inside += 1
         self.most = max(self.most, self.inside)
         try:
@@ -75,7 +76,7 @@ class NthCall:
     def __init__(self, store: ChainStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
         self.action: Callable[[], Awaitable[None]] | None = None
-        self.raw = store._writer._raw
+        self.raw = raw(store._writer)
         for name in ("execute_fetchall", "executemany"):
             monkeypatch.setattr(self.raw, name, self._counted(getattr(self.raw, name)))
 
@@ -118,7 +119,7 @@ async def test_cancelled_at_every_call_of_the_driver_the_hold_still_ends(
                 break
             assert await whole_or_nothing(store, nth)  # the hold had begun, so it ran to its end
             assert await whole_or_nothing(store, 1000 + nth)
-            assert not store._writer._raw.in_transaction
+            assert not raw(store._writer).in_transaction
     assert nth > 10
     assert turns.most == 1  # the lock was never given back under a running hold
 
@@ -141,7 +142,7 @@ async def test_a_hold_whose_task_is_cancelled_itself_rolls_back(sqlite: SqliteBa
     async with sqlite.open() as store:
         inside = asyncio.Event()
 
-        async def work(unit: SqliteUnit) -> None:
+        async def work(unit: StoreUnit) -> None:
             unit.append(placed(1))
             await unit.chain(1)
             inside.set()
@@ -182,7 +183,7 @@ async def test_close_waits_for_the_hold_and_refuses_the_next(sqlite: SqliteBacke
     store = await sqlite.open()
     started, go_on = asyncio.Event(), asyncio.Event()
 
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         started.set()
         await go_on.wait()
         unit.append(placed(1))
@@ -206,7 +207,7 @@ async def test_close_waits_for_the_hold_and_refuses_the_next(sqlite: SqliteBacke
 async def test_a_hold_inside_a_hold_is_our_bug_not_a_deadlock(sqlite: SqliteBackend) -> None:
     async with sqlite.open() as store:
 
-        async def inner(unit: SqliteUnit) -> None:
+        async def inner(unit: StoreUnit) -> None:
             await store.append(chain(1)[0])
 
         with pytest.raises(InvariantError):
@@ -217,7 +218,7 @@ async def test_a_hold_inside_a_hold_is_our_bug_not_a_deadlock(sqlite: SqliteBack
 async def test_a_failed_statement_spoils_the_hold_even_if_it_is_caught(sqlite: SqliteBackend) -> None:
     async with sqlite.open() as store:
 
-        async def careless(unit: SqliteUnit) -> None:
+        async def careless(unit: StoreUnit) -> None:
             unit.append(placed(1))
             await unit.chain(1)
             unit.append(placed(1))
@@ -279,14 +280,14 @@ async def test_c13_an_engine_failure_takes_the_marker_back_too(
             if not isinstance(caught.value, StoreFull):
                 break
             assert await store.partition(E) == before
-            assert not store._writer._raw.in_transaction
+            assert not raw(store._writer).in_transaction
         assert nth > 6
         assert await store.authority(E) == Authoritative(1, 3)
 
 
 @pytest.mark.parametrize("flushed", [False, True])
 async def test_a_refused_part_leaves_nothing_and_the_rest_stays(sqlite: SqliteBackend, flushed: bool) -> None:
-    async def part(unit: SqliteUnit) -> None:
+    async def part(unit: StoreUnit) -> None:
         async with unit.savepoint():
             unit.append(placed(1))
             unit.put_partition(Partition(1, rows_seen=9))
@@ -297,7 +298,7 @@ async def test_a_refused_part_leaves_nothing_and_the_rest_stays(sqlite: SqliteBa
                 assert len(await unit.chain(1)) == 3
             raise NotHead(1, 2)
 
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         unit.put_partition(Partition(1, rows_seen=4))
         unit.append(placed(2))
         with pytest.raises(NotHead):
@@ -315,12 +316,12 @@ async def test_a_refused_part_leaves_nothing_and_the_rest_stays(sqlite: SqliteBa
 async def test_a_part_that_is_refused_by_a_constraint_can_be_followed_by_another(
     sqlite: SqliteBackend,
 ) -> None:
-    async def part(unit: SqliteUnit, *executions: int) -> None:
+    async def part(unit: StoreUnit, *executions: int) -> None:
         async with unit.savepoint():
             for execution_id in executions:
                 unit.append(placed(execution_id))
 
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         unit.append(placed(1))
         with pytest.raises(Invalid, match="write-once"):
             await part(unit, 2, 1)
@@ -334,7 +335,7 @@ async def test_a_part_that_is_refused_by_a_constraint_can_be_followed_by_another
 async def test_the_marker_ends_where_the_append_says_not_where_it_was_expected(
     sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def far(unit: SqliteUnit, event: Event, now: int) -> int:
+    async def far(unit: StoreUnit, event: Event, now: int) -> int:
         await events.apply(unit, (StoredEvent(5, event, "append", now),), now)
         return 5
 

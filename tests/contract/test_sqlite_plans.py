@@ -13,9 +13,10 @@ import pytest
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog
 from sidecar.store import ChainStore, reads
-from sidecar.store.unit import HIGH, SqliteUnit
+from sidecar.store.unit import HIGH, StoreUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain, long_chain
+from tests.support.sqlite import raw
 
 
 class Statements:
@@ -26,7 +27,7 @@ class Statements:
 
     async def of(self, store: ChainStore, call: Callable[[], Awaitable[object]]) -> list[str]:
         """Those of one call, transaction control left out."""
-        await store._writer._raw.set_trace_callback(self.all.append)
+        await raw(store._writer).set_trace_callback(self.all.append)
         self.all.clear()
         await call()
         return [sql for sql in self.all if not sql.startswith(("BEGIN", "COMMIT"))]
@@ -72,7 +73,7 @@ async def test_a_unit_that_changes_nothing_writes_nothing(sqlite: SqliteBackend)
     async with sqlite.open() as store:
         await store.populate_from_log(E, chain(1, 2))
 
-        async def look(unit: SqliteUnit) -> None:
+        async def look(unit: StoreUnit) -> None:
             await unit.guarded_read(E)
 
         ran = await statements.of(store, lambda: store.transact(look))

@@ -17,6 +17,7 @@ from sidecar.errors import Invalid, StoreCorrupt, StoreError
 from sidecar.store import ChainStore, quick
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain, long_chain
+from tests.support import sqlite as behind
 from tests.support.changing import replace
 
 Read = Callable[[ChainStore], Awaitable[object]]
@@ -30,11 +31,11 @@ async def asked(store: ChainStore, read: Read) -> tuple[int, int]:
     """Statements that a read ran in the caller's thread and in the other one."""
     here: list[str] = []
     there: list[str] = []
-    store._quick._raw.set_trace_callback(here.append)
-    await store._points._raw.set_trace_callback(there.append)
+    behind.quick(store)._raw.set_trace_callback(here.append)
+    await behind.raw(store._points).set_trace_callback(there.append)
     await read(store)
-    store._quick._raw.set_trace_callback(None)
-    await store._points._raw.set_trace_callback(None)  # type: ignore[arg-type] # None takes it away again
+    behind.quick(store)._raw.set_trace_callback(None)
+    await behind.raw(store._points).set_trace_callback(None)  # type: ignore[arg-type] # None takes it away again
     return len(here), len(there)
 
 

@@ -16,6 +16,7 @@ from sidecar.errors import Invalid, StoreCorrupt
 from sidecar.store import ChainStore
 from sidecar.store import rebuild as rebuilding
 from sidecar.store.check import check
+from sidecar.store.rebuild import Rebuilt
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain
 from tests.support.changing import replace
@@ -76,6 +77,32 @@ async def test_what_stood_there_is_evidence(sqlite: SqliteBackend) -> None:
     assert rows[2]["origin"] == "append"
 
 
+async def test_the_finding_holds_both_sides_the_record_and_why(sqlite: SqliteBackend) -> None:
+    async with sqlite.open() as store:
+        await second_writer(store)
+        sqlite.run("UPDATE partition SET verdict = 'second_writer', verdict_at = 1")
+        read = LogRead(store.clock.now(), "epoch", 5)
+        await store.rebuild(E, LOG, read=read)
+        (row,) = await store.findings(E)
+        found = row.evidence or {}
+        shown = found["store"].pop("shown")
+        read_at = found["store"].pop("read_at")
+        partition = found.pop("partition")
+        assert found == {
+            "kinds": [],
+            "epoch": "epoch",
+            "lanes": [],
+            "log": {"rows": 4, "read_at": read.began_at, "order": None, "shown": []},
+            "store": {"rows": 3, "order": None},
+        }
+        assert read.began_at < read_at < store.clock.now()
+        assert [(one["position"], one["event_id"]) for one in shown] == [(0, "1"), (1, "2"), (2, "99")]
+        assert (partition["head_seq"], partition["verdict_at"]) == (3, 1)
+        assert (row.verdict, row.detail) == ("rebuilt", "verdict before: second_writer")
+        await store.rebuild(E, LOG)
+        assert (await store.findings(E))[-1].detail == "verdict before: unjudged"
+
+
 async def test_bodies_are_kept_as_far_as_they_fit(
     sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,8 +140,7 @@ async def test_a_refused_log_changes_nothing(
     async with sqlite.open() as store:
         await second_writer(store)
         before = everything(sqlite)
-        done = await store.rebuild(E, log)
-        assert done.outcome == Refused(label)
+        assert await store.rebuild(E, log) == Rebuilt(Refused(label), 0, 3)
     assert everything(sqlite) == before
 
 
@@ -128,6 +154,18 @@ async def test_a_read_older_than_the_bar_changes_nothing(sqlite: SqliteBackend) 
         assert everything(sqlite) == before
 
 
+async def test_a_read_begun_with_the_bar_is_not_behind_it(sqlite: SqliteBackend) -> None:
+    async with sqlite.open() as store:
+        await second_writer(store)
+        barred = await store.partition(E)
+        assert barred is not None
+        assert barred.revoked_at is not None
+        with pytest.raises(Invalid, match=rf"^the log of execution {E} was read before"):
+            await store.rebuild(E, LOG, read=LogRead(barred.revoked_at))
+        done = await store.rebuild(E, LOG, read=LogRead(barred.revoked_at + 1))
+        assert done.outcome == InSync(4, 4)
+
+
 async def test_an_execution_that_is_not_stored_is_not_made(sqlite: SqliteBackend) -> None:
     async with sqlite.open() as store:
         for log in ((), LOG):
@@ -137,10 +175,12 @@ async def test_an_execution_that_is_not_stored_is_not_made(sqlite: SqliteBackend
 
 
 async def test_a_delivered_execution_whose_log_is_empty_is_pruned_not_empty(sqlite: SqliteBackend) -> None:
-    sqlite_rows = "INSERT INTO partition (execution_id, first_seen_at) VALUES (?, 1)"
+    sqlite_rows = "INSERT INTO partition (execution_id, first_seen_at) VALUES (?, ?)"
     async with sqlite.open() as store:
-        sqlite.run(sqlite_rows, E)
+        sqlite.run(sqlite_rows, E, 1)
         assert (await store.rebuild(E, ())).outcome == Refused("log_pruned")
+        sqlite.run(sqlite_rows, E + 1, None)
+        assert (await store.rebuild(E + 1, ())).outcome == InSync(0, 0), "nothing of it ever came"
 
 
 async def test_a_malformed_record_is_rebuilt(sqlite: SqliteBackend) -> None:
@@ -195,6 +235,9 @@ async def test_rows_that_came_after_the_read_make_it_read_again(sqlite: SqliteBa
         await store.rebuild(E, LOG, read=read)
         assert (await store.due((E,)))[E].reread is not None
         assert (await store.chain_if_authoritative(E)).events is None
+        sqlite.run("UPDATE due SET last_row_at = ?", read.began_at)
+        await store.rebuild(E, LOG, read=read)
+        assert (await store.due((E,)))[E].reread is None, "the read saw what came before it"
 
 
 async def test_a_failure_in_the_middle_leaves_all_as_it_was(

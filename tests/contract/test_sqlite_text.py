@@ -10,7 +10,7 @@ import pytest
 from sidecar.core.event import ID_MAX, ID_MIN, Event
 from sidecar.errors import PartitionUnreadable
 from sidecar.sql import scripts
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import E, chain
 from tests.support.changing import replace
@@ -109,5 +109,5 @@ async def test_a_text_that_cannot_be_read_leaves_no_read_open_however_long_it_is
         assert len(seen) == 2
 
 
-async def _chain(unit: SqliteUnit) -> None:
+async def _chain(unit: StoreUnit) -> None:
     await unit.chain(E)

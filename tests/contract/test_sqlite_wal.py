@@ -8,11 +8,12 @@ from contextlib import closing
 import pytest
 
 from sidecar.store.format import uri
-from sidecar.store.overview import sizes
+from sidecar.store.sizes import sizes
 from sidecar.telemetry.wal import WAL_WARN_BYTES, WalWatch
 from tests.contract.backends import SqliteBackend
 from tests.contract.events import long_chain
 from tests.support.captured import captured
+from tests.support.sqlite import sqlite_of
 
 BOUND = 4 * 1024 * 1024
 
@@ -30,7 +31,7 @@ def test_it_is_told_at_the_edges_only() -> None:
 
 
 def test_the_bound_is_four_times_what_the_log_is_cut_back_to() -> None:
-    from sidecar.store.connection import _WAL_LIMIT_BYTES
+    from sidecar.store.sqlite import _WAL_LIMIT_BYTES
 
     assert WAL_WARN_BYTES == 4 * _WAL_LIMIT_BYTES
 
@@ -41,7 +42,9 @@ async def test_a_reader_held_open_over_many_commits_is_told(sqlite: SqliteBacken
     watch = WalWatch(log, bound=BOUND)
     async with sqlite.open() as store:
         # As in earnest, but for the sizes: a checkpoint often, and cut back far below the bound.
-        await store._writer.set_up(("wal_autocheckpoint = 100", f"journal_size_limit = {BOUND // 4}"))
+        await sqlite_of(store._writer).set_up(
+            ("wal_autocheckpoint = 100", f"journal_size_limit = {BOUND // 4}")
+        )
 
         async def commit(number: int) -> int:
             await store.populate_from_log(number, long_chain(1, execution_id=number, body="z" * 2000))

@@ -41,6 +41,7 @@ FULL = Partition(
     first_seen_at=14,
     last_change_at=15,
     verdict_rows=16,
+    head_commit_lsn=2**64 - 1,
 )
 DUE = Due(E, 1, 2, 3, 4, 5, 6, 7, "dangling:9", 8, 9)
 CURSOR = Cursor("late", 2**33, "s/1/2/3", "noetl.event|0/1", "tree", 1_700_000_000_000_000)
@@ -49,6 +50,25 @@ CURSOR = Cursor("late", 2**33, "s/1/2/3", "noetl.event|0/1", "tree", 1_700_000_0
 def as_port(store: Contract) -> Store:
     """The type checker holds the implementation against core's port here."""
     return store
+
+
+async def test_a_commit_position_is_kept_once_and_only_with_a_stored_event(store: Contract) -> None:
+    first, second = chain(90, 10)
+    high = 2**64 - 1
+
+    async def put(unit: ContractUnit) -> dict[int, int]:
+        unit.append([StoredEvent(1, first), StoredEvent(2, second)])
+        unit.put_commits({(E, first.event_id): high, (E, first.event_id + second.event_id + 1): 7})
+        unit.put_commits({(E, first.event_id): 1})
+        return await unit.commits(E)
+
+    async def again(unit: ContractUnit) -> dict[int, int]:
+        unit.put_commits({(E, first.event_id): 1, (E, second.event_id): 16})
+        return await unit.commits(E)
+
+    assert await store.transact(put) == {first.event_id: high}
+    assert await store.transact(again) == {first.event_id: high, second.event_id: 16}
+    assert await store.transact(lambda unit: unit.commits(E + 1)) == {}
 
 
 async def test_records_come_back_as_they_were_put(store: Contract) -> None:
@@ -191,9 +211,11 @@ async def test_the_engine_sequence_is_global_and_never_reissued(backend: Backend
             await store.append(replace(chain(5, execution_id=2)[0], prev_event_id=5))
     backend.drop_event(1, 3)
     async with backend.open() as store:
-        assert await gseq_high(store) == 4
+        reopened = await gseq_high(store)
+        # Leaves on several servers: numbers may be given there that were never counted here.
+        assert reopened > 4 if getattr(backend, "lenders", None) else reopened == 4
         await store.append(chain(5, 6, execution_id=2)[1])
-        assert await gseq_high(store) == 5
+        assert await gseq_high(store) == reopened + 1
 
 
 async def test_on_commit_runs_after_the_commit_and_before_the_next_unit(store: Contract) -> None:

@@ -151,7 +151,7 @@ def project(folder: Path, name: str, **environment: str) -> Iterator[Project]:
     run(
         sys.executable,
         *("-m", "pip", "download", "--quiet", "--dest", str(tree / "wheels")),
-        *("--constraint", "constraints.txt", ".", "hatchling"),
+        *("--constraint", "constraints.txt", ".[gossip]", "hatchling"),
         cwd=tree,
     )
     (tree / "config" / "compose" / "owner_password").chmod(0o644)

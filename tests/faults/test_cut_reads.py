@@ -25,6 +25,7 @@ from sidecar.source.log import PostgresLog
 from sidecar.store import ChainStore
 from tests.support.captured import captured
 from tests.support.databases import Database
+from tests.support.deadlines import server_first
 from tests.support.proxy import proxy
 from tests.support.rows import chain_rows, event_row
 from tests.support.service import service
@@ -48,7 +49,7 @@ async def _big(pg: Database, execution_id: int = E) -> None:
 async def _judging(store: ChainStore, log: PostgresLog) -> AsyncIterator[Comparator]:
     windows = Windows(settle=0)
     feed = Feed(store, log, windows=windows, limits=Limits(), comparing=True)
-    yield Comparator(store, log, feed, windows)
+    yield Comparator(store, log, feed.settling, windows)
 
 
 async def _verdict(comparator: Comparator) -> Verdict:
@@ -106,11 +107,12 @@ async def test_a_poll_cut_in_the_middle_moves_no_horizon_and_runs_again(pg: Data
 
 @pytest.mark.parametrize("how", ["statement_timeout", "cancelled"])
 async def test_reads_that_somebody_ends_are_verdicts_of_their_own_and_run_again(
-    pg: Database, tmp_path: Path, how: str
+    pg: Database, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock on the table holds every read; a deadline ends it, or an operator does."""
+    server_first(monkeypatch)
     log, lines = captured()
-    deadline_s = 0.5 if how == "statement_timeout" else 20
+    deadline_s = 5 if how == "statement_timeout" else 100
     async with service(
         pg.dsn, tmp_path / "chain.db", query_timeout_s=deadline_s, dangling_s=60, log=log
     ) as sidecar:

@@ -11,18 +11,21 @@ from pathlib import Path
 import pytest
 
 from tests.support.databases import Database
+from tests.support.proxy import proxy
 from tests.support.running import intact, stored_rows
+from tests.support.waiting import until
 
 STEP = 4_194_304
 ROWS = 20_000
+BODY_BYTES = 900
 
 
-async def _fill(pg: Database) -> None:
+async def _fill(pg: Database, rows: int = ROWS) -> None:
     await pg.execute(
         "INSERT INTO noetl.event (execution_id, catalog_id, event_id, prev_event_id, event_type, context)"
         f" SELECT e * {STEP}, 1, e * {STEP} + n, CASE WHEN n > 1 THEN e * {STEP} + n - 1 END, 'step.exit',"
-        " jsonb_build_object('pad', repeat('x', 900))"
-        f" FROM generate_series(1, {ROWS // 50}::bigint) e, generate_series(1, 50) n"
+        f" jsonb_build_object('pad', repeat('x', {BODY_BYTES}))"
+        f" FROM generate_series(1, {rows // 50}::bigint) e, generate_series(1, 50) n"
     )
 
 
@@ -47,13 +50,12 @@ async def _ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
     return process.returncode, err.decode()
 
 
+@pytest.mark.torture
 async def test_a_backfill_that_was_cut_short_goes_on(pg: Database, tmp_path: Path) -> None:
     store = tmp_path / "chain.db"
     await _fill(pg)
     process = await _started("backfill", pg.dsn, "--store", str(store))
-    async with asyncio.timeout(30):
-        while not stored_rows(store):  # noqa: ASYNC110 - another process has no event
-            await asyncio.sleep(0.01)
+    await until(lambda: stored_rows(store) > 0, within_s=30)
     process.send_signal(signal.SIGTERM)
     assert await _ended(process) == (143, "")
     before = stored_rows(store)
@@ -73,11 +75,12 @@ async def test_a_verification_that_was_cut_short_leaves_no_file(
     pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    await _fill(pg)
-    process = await _started("verify", pg.dsn)
-    async with asyncio.timeout(30):
-        while not any(map(stored_rows, _files(tmp_path))):  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert await _ended(process) == (130, "")
+    rows = 3_000
+    await _fill(pg, rows)
+    async with proxy(pg.dsn) as way:
+        way.stand_still_after(rows * BODY_BYTES * 9 // 10)  # so that it cannot come to its end
+        process = await _started("verify", way.dsn)
+        await until(lambda: any(map(stored_rows, _files(tmp_path))), within_s=30)
+        process.send_signal(signal.SIGINT)
+        assert await _ended(process) == (130, "")
     assert _files(tmp_path) == []

@@ -31,7 +31,7 @@ OLD, NEW = 8400, 8401
 
 
 def _comparator(store: ChainStore, reader: LogReader, feed: Feed) -> Comparator:
-    return Comparator(store, reader, feed, Windows(settle=0))
+    return Comparator(store, reader, feed.settling, Windows(settle=0))
 
 
 async def _verdict(comparator: Comparator, execution: int) -> Verdict:
@@ -46,10 +46,8 @@ async def test_a_read_begins_when_it_is_connected_and_not_while_it_waits(pg: Dat
     async with proxy(pg.dsn) as way, opened(way.dsn) as source:
         log = source.reader(clock)
         way.open.clear()
-        accepted = way.accepted
         reading = asyncio.create_task(log.read([OLD]))
-        while way.accepted == accepted:  # noqa: ASYNC110 - the proxy has no event for it
-            await asyncio.sleep(0.005)
+        await way.accepts(1)
         waited = clock.now()
         way.open.set()
         (found,) = await reading
@@ -75,10 +73,8 @@ async def test_a_row_that_a_read_saw_after_a_restart_and_somebody_removed_is_no_
         comparator = _comparator(store, source.reader(store.clock), feed)
         assert await _verdict(comparator, OLD) is Verdict.MATCH
         way.open.clear()
-        accepted = way.accepted
         reading = asyncio.create_task(slow.reader(store.clock).read([NEW]))
-        while way.accepted == accepted:  # noqa: ASYNC110 - the proxy has no event for it
-            await asyncio.sleep(0.005)
+        await way.accepts(1)
         server.restart()
         await pg.insert(chain_rows(NEW, [1, 2, 3]))
         again = _comparator(store, source.reader(store.clock), feed)

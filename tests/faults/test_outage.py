@@ -9,7 +9,6 @@ import asyncio
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,9 +62,9 @@ async def test_a_server_that_stands_still_meets_the_deadline(pg_server: StartSer
         await sidecar.until("/readyz", _ready)
         assert server.pid is not None
         with standing_still(server.pid):
-            began = time.monotonic()
             await sidecar.until("/readyz", lambda text: "source unavailable" in text)
-            assert time.monotonic() - began < 8  # a second, the client's grace, and the machine's pace
+        reasons = {line["reason"] for line in sidecar.lines if line["event"] == "loop_paused"}
+        assert "Postgres did not answer in time" in reasons
         await database.insert(chain_rows(2, range(101, 121)))
         await sidecar.stores(30)
         await sidecar.until("/readyz", _ready)

@@ -6,7 +6,6 @@ database and of another role, as a plain reader sees them.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -26,6 +25,7 @@ from tests.support.captured import captured
 from tests.support.databases import Database, prepare, run_apart
 from tests.support.rows import event_row, insert_rows
 from tests.support.service import Service, service
+from tests.support.waiting import until
 
 E = 7600
 AGE_S = 0.6
@@ -88,12 +88,11 @@ async def _following(pg: Database, store: Path) -> AsyncIterator[tuple[Service, 
 
 
 async def _held(lines: list[Any], event: str) -> Any:
-    async with asyncio.timeout(20):
-        while True:
-            found = [line for line in lines if line["event"] == event]
-            if found:
-                return found[-1]
-            await asyncio.sleep(0.02)
+    def found() -> list[Any]:
+        return [line for line in lines if line["event"] == event]
+
+    await until(lambda: bool(found()))
+    return found()[-1]
 
 
 async def _age(sidecar: Service, holds: Callable[[float], bool]) -> None:
@@ -127,6 +126,7 @@ async def _horizon(pg: Database) -> tuple[int, int]:
     return row[0], row[1]
 
 
+@pytest.mark.torture
 async def test_an_idle_writer_in_another_database_is_named_and_costs_no_row(
     alone: Database, elsewhere: Database, tmp_path: Path
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,9 +11,11 @@ import pytest
 from sidecar.errors import SourceUnavailable
 from sidecar.source.log import PostgresLog
 from tests.support.databases import Database
+from tests.support.processes import open_files
 from tests.support.proxy import Proxy, proxy
 from tests.support.rows import chain_rows
 from tests.support.tailing import Ticks, opened
+from tests.support.waiting import until
 
 E = 7800
 BACKENDS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'noetl-chain' AND datname = $1"
@@ -23,17 +23,18 @@ KILL = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE application_name = 'noetl-chain' AND datname = $1"
 )
+ASLEEP = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND query LIKE 'select pg_sleep%'"
 
 
-@pytest.mark.parametrize("reconnects", [40, pytest.param(200, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("reconnects", [15, pytest.param(200, marks=pytest.mark.torture)])
 async def test_reconnects_leave_no_backend_no_task_and_no_file(pg: Database, reconnects: int) -> None:
     await pg.insert(chain_rows(E, [1, 2, 3]))
     admin = await pg.connect()
     async with proxy(pg.dsn) as way, opened(way.dsn, query_timeout_s=1) as source:
         log = source.reader(Ticks())
-        breaks = (_killed(admin, pg.name), _cut(way), _cut_in_an_answer(way), _given_up(log))
+        breaks = (_killed(admin, pg.name), _cut(way), _cut_in_an_answer(way), _given_up(log, admin, pg.name))
         assert await _rows(log) == 3
-        tasks, files = len(asyncio.all_tasks()), _open_files()
+        tasks, files = len(asyncio.all_tasks()), open_files()
         before = way.accepted
         failures = 0
         for number in range(reconnects):
@@ -46,19 +47,19 @@ async def test_reconnects_leave_no_backend_no_task_and_no_file(pg: Database, rec
                     failures += 1
         assert way.accepted - before >= reconnects, "it did not connect anew each time"
         assert reconnects / 4 <= failures <= 2 * reconnects
-        await _until(lambda: _is(way.links <= 1))
-        await _until(lambda: _is(len(asyncio.all_tasks()) <= tasks))
-        assert _open_files() <= files
+        await until(lambda: way.links <= 1)
+        await until(lambda: len(asyncio.all_tasks()) <= tasks)
+        assert open_files() <= files
 
         async def one_left() -> bool:
             return bool(await admin.fetchval(BACKENDS, pg.name) <= 1)
 
-        await _until(one_left)  # a backend whose client went away ends with its statement
+        await until(one_left)  # a backend whose client went away ends with its statement
 
     async def none_left() -> bool:
         return bool(await admin.fetchval(BACKENDS, pg.name) == 0)
 
-    await _until(none_left)
+    await until(none_left)
 
 
 async def _rows(log: PostgresLog) -> int:
@@ -89,28 +90,16 @@ def _cut_in_an_answer(way: Proxy) -> Break:
     return cut
 
 
-def _given_up(log: PostgresLog) -> Break:
+def _given_up(log: PostgresLog, admin: Any, database: str) -> Break:
     """The caller goes away in the middle of a statement."""
+
+    async def asleep() -> bool:
+        return bool(await admin.fetchval(ASLEEP, database))
 
     async def give_up() -> None:
         reading = asyncio.create_task(log.fetch("select pg_sleep(10)"))
-        await asyncio.sleep(0.01)
+        await until(asleep)
         reading.cancel()
         await asyncio.wait({reading})
 
     return give_up
-
-
-async def _is(fact: bool) -> bool:
-    return fact
-
-
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
-        while not await holds():  # noqa: ASYNC110 - ends of backends have no event here
-            await asyncio.sleep(0.01)
-
-
-def _open_files() -> int:
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))

@@ -6,7 +6,6 @@ committed, so nothing that it says is a verdict.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.support.databases import Database
 from tests.support.rows import chain_rows, event_row
 from tests.support.service import service
 from tests.support.tailing import opened
+from tests.support.waiting import until
 
 E = 8000
 ROLE = "SELECT pg_is_in_recovery()"
@@ -53,9 +53,7 @@ async def test_a_primary_that_becomes_a_standby_is_refused_until_it_is_promoted(
         server.restart({"hot_standby": "on"})
         assert (await pg.fetch(ROLE))[0][0] is True
 
-        async with asyncio.timeout(60):
-            while not {"live", "late", "sweep"} <= _refused(lines):  # noqa: ASYNC110 - nothing moves
-                await asyncio.sleep(0.05)
+        await until(lambda: {"live", "late", "sweep"} <= _refused(lines), within_s=60)
         assert "source unavailable" in sidecar.health.reasons()
         await sidecar.verdict(E + 1, "log_read_failed", patience_s=60)
         new = {name: count - before.get(name, 0) for name, count in sidecar.verdicts().items()}

@@ -17,7 +17,7 @@ from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog
 from sidecar.errors import StoreCorrupt, StoreError, StoreFormatError
 from sidecar.store import ChainStore
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.events import chain, long_chain
 from tests.support.storesteps import accounted
 
@@ -33,7 +33,7 @@ async def filled(path: Path) -> None:
 
 
 async def commit(store: ChainStore, batch: int, e: int) -> None:
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         log = ExecutionLog(e, long_chain(LENGTH, execution_id=e, body="b" * 200), LogRead(store.clock.now()))
         await unit.populate((log,))
         unit.put_cursor(Cursor("live", batch, "e", "s", "t", 1))
@@ -212,6 +212,15 @@ async def test_a_file_that_is_taken_away_while_it_runs_takes_no_more(
     async with ChainStore.open(str(whole)) as store:
         assert await served(store) == (len(EXECUTIONS) if how == "replaced" else 0)
         assert await store.chain(99) == ()
+
+
+async def test_a_file_that_is_emptied_while_it_runs_is_named_with_the_remedy(whole: Path) -> None:
+    async with ChainStore.open(str(whole)) as store:
+        assert await store.chain(1)
+        cut(whole, 0)
+        with pytest.raises(StoreError) as refused:
+            await store.chain_if_authoritative(1)
+    assert "noetl-chain store check" in refused.value.hint
 
 
 def taken_away(path: Path, other: Path | None) -> None:

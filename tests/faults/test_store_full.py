@@ -16,7 +16,7 @@ from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog
 from sidecar.errors import StoreFull
 from sidecar.store import ChainStore
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.events import long_chain
 
 MIB = 1024 * 1024
@@ -39,7 +39,7 @@ def mounted(folder: Path) -> bool:
 
 
 async def batch(store: ChainStore, number: int) -> None:
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         read = LogRead(store.clock.now())
         ids = range(number * 10, number * 10 + 10)
         logs = [ExecutionLog(e, long_chain(20, execution_id=e, body="z" * 600), read) for e in ids]

@@ -55,7 +55,7 @@ asyncio.run(main())
 """
 
 
-def killed_after(path: Path, seconds: float) -> int:
+def killed_after(path: Path | str, seconds: float) -> int:
     """Run the writer, kill it; the last batch that it acknowledged."""
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
     try:

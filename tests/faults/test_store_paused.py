@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sidecar.store import ChainStore
@@ -17,6 +16,7 @@ from tests.support.databases import Database
 from tests.support.rows import chain_rows
 from tests.support.running import intact
 from tests.support.service import Service, service
+from tests.support.waiting import until
 
 HOLDER = """
 import sqlite3, sys
@@ -36,12 +36,6 @@ async def pragma(running: Service, text: str) -> int:
 
 async def paused(running: Service) -> bool:
     return running.value("store_paused") == 1 and NotReady.PAUSED in running.health.reasons()
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():  # noqa: ASYNC110 - a line that is paused moves nothing to wait for
-            await asyncio.sleep(0.02)
 
 
 async def stored_whole(running: Service) -> None:

@@ -20,7 +20,7 @@ from sidecar.store import acknowledge as acknowledging
 from sidecar.store.acknowledge import WHY_MAX, acknowledge
 from sidecar.store.check import check
 from sidecar.store.overview import open_findings
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.events import E, chain
 
 Capture = pytest.CaptureFixture[str]
@@ -36,7 +36,7 @@ async def store(tmp_path: Path) -> Path:
     return path
 
 
-async def _found(unit: SqliteUnit) -> int:
+async def _found(unit: StoreUnit) -> int:
     return await unit.note_findings(
         (
             Finding(E, "divergent", {"log": {}}, kind="payload", position=1),
@@ -146,7 +146,7 @@ async def test_beside_the_one_writer_it_waits_its_turn_and_leaves_the_lock_alone
             waiting.set()
             return ack(store, "1", "--why", "x")
 
-        async def feeding(unit: SqliteUnit) -> asyncio.Future[int]:
+        async def feeding(unit: StoreUnit) -> asyncio.Future[int]:
             await unit.rows("UPDATE partition SET held = held")  # the write lock is taken
             task = asyncio.get_running_loop().run_in_executor(None, command)
             await asyncio.to_thread(waiting.wait, 10)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.app import backfilled
+from sidecar.commands.backfill import backfilled
 from sidecar.comparator import audit as auditing
 from sidecar.comparator.audit import LOOK_AGAIN_S, Audit, AuditReport
 from sidecar.comparator.loop import Comparator
@@ -29,7 +29,7 @@ from sidecar.source.opened import LogSource
 from sidecar.source.options import Shard
 from sidecar.source.sums import LogSums
 from sidecar.store import ChainStore
-from sidecar.store.audit import SqliteAuditBook
+from sidecar.store.audit import StoreAuditBook
 from sidecar.store.sums import StoreSums
 from tests.support.databases import Database
 from tests.support.meddling import add_foreign_row, drop_row, writing
@@ -89,7 +89,7 @@ async def rig(
         audit = Audit(
             source.summer(store.clock),
             StoreSums(path),
-            SqliteAuditBook(store),
+            StoreAuditBook(store),
             store.clock,
             windows,
             Pace(share, lambda: seconds[0]),
@@ -335,17 +335,17 @@ async def test_a_slice_whose_saving_fails_is_looked_at_again(
     async with rig(pg, path) as it:
         await it.round()
         await pg.execute("UPDATE noetl.event SET status = 'x' WHERE execution_id = $1", E)
-        real = SqliteAuditBook.save
+        real = StoreAuditBook.save
 
-        async def full(self: SqliteAuditBook, *args: object) -> None:
+        async def full(self: StoreAuditBook, *args: object) -> None:
             raise StoreError("the disk is full")
 
-        monkeypatch.setattr(SqliteAuditBook, "save", full)
+        monkeypatch.setattr(StoreAuditBook, "save", full)
         await it.audit.step()
         with pytest.raises(StoreError):
             await it.audit.step()
         assert await it.due() == []
-        monkeypatch.setattr(SqliteAuditBook, "save", real)
+        monkeypatch.setattr(StoreAuditBook, "save", real)
         assert ((await it.round()).read, await it.due()) == (1, [E])
 
 
@@ -383,7 +383,7 @@ async def test_a_truncated_log_is_never_summed_and_is_read_once(pg: Database, tm
     async with ChainStore.open(str(path)) as store, opened(pg.dsn, read_limit=5) as source:
         windows = Windows(settle=0)
         summer = source.summer(store.clock)
-        book, pace = SqliteAuditBook(store), Pace(1, lambda: 0.0)
+        book, pace = StoreAuditBook(store), Pace(1, lambda: 0.0)
         audit = Audit(summer, StoreSums(path), book, store.clock, windows, pace, round_us=0)
         comparator = Comparator(store, source.reader(store.clock), NoPools(), windows)
         it = Rig(store, source, comparator, audit)
@@ -434,7 +434,7 @@ async def test_the_audit_of_one_shard_leaves_the_others_alone(pg: Database, tmp_
     path = tmp_path / "chain.db"
     await filled(pg, path, 8)
     async with ChainStore.open(str(path)) as store, opened(pg.dsn, shard=Shard(0, 2)) as source:
-        windows, book = Windows(settle=0), SqliteAuditBook(store)
+        windows, book = Windows(settle=0), StoreAuditBook(store)
         summer, pace = source.summer(store.clock), Pace(1, lambda: 0.0)
         audit = Audit(summer, StoreSums(path), book, store.clock, windows, pace, round_us=0)
         comparator = Comparator(store, source.reader(store.clock), NoPools(), windows)
@@ -452,15 +452,15 @@ async def test_a_chain_that_grew_after_it_was_summed_is_not_judged_by_those_sums
     path = tmp_path / "chain.db"
     await filled(pg, path, 2)
     async with rig(pg, path) as it:
-        real = SqliteAuditBook.save
+        real = StoreAuditBook.save
 
-        async def late(self: SqliteAuditBook, *args: Any) -> Any:
+        async def late(self: StoreAuditBook, *args: Any) -> Any:
             await pg.insert([event_row(E, 4, prev=3)])
             (log,) = await it.source.reader(it.store.clock).read([E])
             await it.store.populate_from_log(E, log.events or (), read=log.read)
             return await real(self, *args)
 
-        monkeypatch.setattr(SqliteAuditBook, "save", late)
+        monkeypatch.setattr(StoreAuditBook, "save", late)
         report = await it.audit.step()
         assert [judged.judgement.execution_id for judged in report.judged] == [E + 1]
         assert (await it.verdicts())[E] is None

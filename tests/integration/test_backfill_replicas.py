@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar import app
+from sidecar.commands.backfill import backfilled
 from sidecar.core.event import Event
 from sidecar.errors import StoreFormatError
 from sidecar.settings import Settings
@@ -31,10 +31,10 @@ async def contents(path: Path) -> dict[int, tuple[Event, ...]]:
 async def test_a_backfill_fills_every_replica_and_goes_on_where_it_was(pg: Database, tmp_path: Path) -> None:
     store, first, second = (tmp_path / f"{name}.db" for name in ("store", "first", "second"))
     await pg.insert([row for n in range(20) for row in chain_rows(E + n, [1, 2, 3])])
-    await app.backfilled(settings(pg, store, first))
+    await backfilled(settings(pg, store, first))
     assert await contents(first) == await contents(store)
     await pg.insert([event_row(E + 4, 4, prev=3)])
-    await app.backfilled(settings(pg, store, first, second))
+    await backfilled(settings(pg, store, first, second))
     assert len((await contents(store))[E + 4]) == 4
     assert await contents(first) == await contents(second) == await contents(store)
 
@@ -47,13 +47,13 @@ async def test_a_replica_that_is_away_or_disagrees_is_said_and_fails_nothing(
     async with ChainStore.open(str(forked)) as other:
         await other.apply_replicated(Event(E, 2, 1, None, "step.exit", "{}"), 2)
     async with ChainStore.open(str(away)):  # somebody else writes it
-        _, rows = await app.backfilled(settings(pg, store, away, forked))
+        _, rows = await backfilled(settings(pg, store, away, forked))
     said = "".join(capsys.readouterr())
     assert rows == 3
     assert [event.event_id for event in (await contents(store))[E]] == [1, 2, 3]
     assert "replica_away" in said
     assert "replica_forked" in said
-    await app.backfilled(settings(pg, store, away))
+    await backfilled(settings(pg, store, away))
     assert await contents(away) == await contents(store)
 
 
@@ -67,5 +67,5 @@ async def test_a_replica_of_another_layout_refuses_before_anything_is_filled(
     with closing(sqlite3.connect(old)) as connection, connection:
         connection.execute("UPDATE meta SET value = '2' WHERE key = 'FORMAT_VERSION'")
     with pytest.raises(StoreFormatError):
-        await app.backfilled(settings(pg, store, old))
+        await backfilled(settings(pg, store, old))
     assert not store.exists()

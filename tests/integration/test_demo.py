@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ ENDS_S = 15.0
 @pytest.fixture
 def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A short temporary folder of the demo's own: a socket's path has little room."""
-    folder = Path("/tmp") / f"nc-demo-{os.getpid()}-{time.monotonic_ns() % 1_000_000}"
+    folder = Path(tempfile.gettempdir()) / f"nc-demo-{os.getpid()}-{time.monotonic_ns() % 1_000_000}"
     folder.mkdir(mode=0o755)
     yield folder
     folder.rmdir()  # fails when the demo left something in it
@@ -84,7 +85,7 @@ def test_a_short_demo_agrees_in_both_directions(temporary: Path) -> None:
     assert told["horizon_age_max_s"] > 1  # the long transaction really pinned it
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.torture), signal.SIGTERM])
 def test_a_signal_ends_it_and_leaves_nothing(temporary: Path, signum: signal.Signals) -> None:
     process = started(temporary, "--seconds", "30")
     until(process, "playing")
@@ -96,6 +97,7 @@ def test_a_signal_ends_it_and_leaves_nothing(temporary: Path, signum: signal.Sig
     assert gone(mine)
 
 
+@pytest.mark.torture
 def test_killed_it_takes_server_and_sidecar_along(temporary: Path) -> None:
     process = started(temporary, "--seconds", "30")
     until(process, "playing")
@@ -111,6 +113,7 @@ def test_killed_it_takes_server_and_sidecar_along(temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.torture
 def test_a_time_in_which_nothing_is_whole_is_refused(temporary: Path) -> None:
     process = started(temporary, "--seconds", "1", "--speed", "0.1")
     _, err = process.communicate(timeout=30)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +23,8 @@ from tests.support.databases import Database
 from tests.support.pooler import pooler
 from tests.support.proxy import proxy
 from tests.support.rows import chain_rows
+from tests.support.service import service
+from tests.support.waiting import until
 
 REMEDIED = {State.WARNING, State.FAILED}
 
@@ -157,8 +161,7 @@ async def test_a_detach_that_was_never_finished_is_named(pg: Database, store: Pa
     leaving = asyncio.create_task(
         leaver.execute("ALTER TABLE noetl.event DETACH PARTITION noetl.event_2024_q1_standard CONCURRENTLY")
     )
-    while not await pg.fetch("SELECT 1 FROM pg_inherits WHERE inhdetachpending"):  # noqa: ASYNC110 - a catalog
-        await asyncio.sleep(0.01)
+    await until(lambda: pg.holds("SELECT count(*) FROM pg_inherits WHERE inhdetachpending"))
     found, _ = await _asked(pg.dsn, store)
     assert found["partitions"].state is State.WARNING
     assert "event_2024_q1_standard" in found["partitions"].found
@@ -224,9 +227,9 @@ async def test_doctor_writes_nothing_and_leaves_no_connection(pg: Database, stor
     assert {
         path.name: path.read_bytes() for path in store.parent.iterdir() if path.name == "chain.db"
     } == before
-    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'noetl-chain' AND datname = $1"
-    while (await pg.fetch(left, pg.name))[0][0]:  # noqa: ASYNC110 - a catalog
-        await asyncio.sleep(0.01)  # a backend ends a moment after its client
+    left = "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'noetl-chain' AND datname = $1"
+    # A backend ends a moment after its client.
+    await until(lambda: pg.holds(left, pg.name))
 
 
 async def test_a_clock_that_is_off_is_told(
@@ -239,3 +242,23 @@ async def test_a_clock_that_is_off_is_told(
     found, _ = await _asked(pg.dsn, store)
     assert found["clock"].state is State.WARNING
     assert re.match(r"Postgres's clock is \+(9|10)\.", found["clock"].found)
+
+
+async def test_a_slot_that_does_not_go_on_from_the_stored_position_is_named(
+    pg_wal: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "chain.db"
+    async with service(pg_wal.dsn, path, tail="wal") as sidecar:
+        await sidecar.caught_up()
+
+    async def said() -> str:
+        found, _ = await _asked(pg_wal.dsn, path, tail="wal")
+        return found["wal_source"].found
+
+    assert "keeps" in await said()
+    await pg_wal.insert(chain_rows(8700, [1]))
+    await pg_wal.execute("SELECT pg_replication_slot_advance('noetl_chain', pg_current_wal_flush_lsn())")
+    assert "stored position: slot_ahead" in await said()
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE tail_cursor SET epoch = '1' || epoch WHERE lane = 'wal'")
+    assert "stored position: timeline" in await said()

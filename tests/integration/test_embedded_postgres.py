@@ -56,7 +56,12 @@ class Owner:
         checkout = _checkout() if home is None else home / "checkout"
         self.process = subprocess.Popen(
             [python, "-c", OWNER],
-            env={"PYTHONPATH": str(checkout), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                "PYTHONPATH": str(checkout),
+                "PATH": os.environ["PATH"],
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "TMPDIR": tempfile.gettempdir(),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -184,6 +189,33 @@ def test_a_server_whose_owner_is_gone_before_it_begins_does_not_begin() -> None:
     )
     assert done.returncode != 0
     assert "began" not in done.stdout
+
+
+@pytest.mark.torture
+def test_a_shell_that_ignores_the_signal_does_not_keep_a_child_from_ending() -> None:
+    """As it does for what it starts behind `&`; without it a sidecar would outlive its demo."""
+    launch = Path(postgres.__file__).with_name("launch.py")
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(launch),
+        "-",
+        str(os.getpid()),
+        "/bin/sh",
+        "-c",
+        "echo $$; read x",
+    ]
+    with subprocess.Popen(
+        ["/bin/sh", "-c", 'trap "" QUIT; exec "$@"', "sh", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as started:
+        assert started.stdout is not None
+        assert int(started.stdout.readline()) == started.pid
+        started.send_signal(signal.SIGQUIT)
+        started.communicate(timeout=20)
+    assert started.returncode == -signal.SIGQUIT
 
 
 def test_four_starters_at_once_all_get_a_server() -> None:
@@ -325,6 +357,7 @@ async def test_a_kill_is_a_crash_that_loses_only_what_was_not_written(
 
 async def test_a_killed_server_can_be_stopped_and_leaves_nothing(pg_server: StartServer) -> None:
     server = await pg_server(event_table=False)
+    assert list((server.data / "pg_dynshmem").iterdir()), "what its processes share lies in its own folder"
     server.kill()
     with pytest.raises(InvariantError, match="does not run"):
         server.kill()

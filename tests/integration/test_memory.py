@@ -79,6 +79,7 @@ async def test_memory_of_a_backfill_does_not_grow_with_the_table(pg: Database, t
     assert large - small < 20 * MIB, (small // MIB, large // MIB)
 
 
+@pytest.mark.torture
 async def test_memory_of_few_huge_rows(pg: Database, tmp_path: Path) -> None:
     """300 kB rows, 150 MB of them in executions of three: nobody holds them all."""
     await _fill(pg, 1, 170, events=3, pad=300_000)

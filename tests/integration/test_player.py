@@ -44,8 +44,8 @@ async def visible(conn: Any) -> set[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("name", "recorded_s"),
     [
-        (CLEAN, 40),
         (RESTARTS, 40),
+        pytest.param(CLEAN, 40, marks=pytest.mark.torture),
         pytest.param(PUBLISHED, 1000, marks=pytest.mark.torture),
         pytest.param(UNLINKED_SMALL, 1000, marks=pytest.mark.torture),
     ],
@@ -83,6 +83,7 @@ async def test_rows_of_one_transaction_share_their_xid(pg: Database) -> None:
     assert max(len(each.rows) for each in recording.transactions) > 1
 
 
+@pytest.mark.torture
 async def test_what_is_visible_is_always_a_prefix_of_the_recorded_commits(pg: Database) -> None:
     recording = whole(recorded(CLEAN), 24)
     position = {
@@ -104,6 +105,7 @@ async def test_what_is_visible_is_always_a_prefix_of_the_recorded_commits(pg: Da
     assert len(seen) > 10  # the looks really fell between the commits
 
 
+@pytest.mark.torture
 async def test_transactions_overlap(pg: Database) -> None:
     recording = whole(recorded(CLEAN), 24)
     report = await play(pg.dsn, recording, speed=24)
@@ -124,12 +126,16 @@ async def test_few_connections_never_stand_still(pg: Database, connections: int)
     assert report.max_open <= connections
 
 
+TIMER_S = 0.001
+"""uvloop counts whole milliseconds: a timer may come so much too early."""
+
+
 async def test_gaps_are_divided_by_the_speed(pg: Database) -> None:
-    recording = made([(0, 0), (0, 1200)])
-    report = await play(pg.dsn, recording, speed=4)
-    assert 0.3 <= report.seconds < 1.2
-    assert recording.played_s(4) == 0.3
-    assert recording.backlog_s(4) == pytest.approx(0.9)
+    recording = made([(0, 0), (0, 60_000)])
+    report = await play(pg.dsn, recording, speed=200)
+    assert 0.3 - TIMER_S <= report.seconds < 60
+    assert recording.played_s(200) == 0.3
+    assert recording.backlog_s(200) == pytest.approx(59.7)
 
 
 async def test_the_log_happens_now_and_no_row_is_created_after_its_commit(pg: Database) -> None:

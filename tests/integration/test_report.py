@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from sidecar import app
 from sidecar.cli import entry
+from sidecar.commands.backfill import backfilled
+from sidecar.commands.report import Report, page, reporting
+from sidecar.commands.verify import verification
 from sidecar.comparator.findings import Verification
 from sidecar.comparator.report import ControlReport
 from sidecar.core.authority import StoredEvent
 from sidecar.core.ports import ExecutionLog
+from sidecar.core.rejoin import Join
 from sidecar.core.verdict import Judgement, Verdict
 from sidecar.errors import ConfigError, SourceUnavailable
-from sidecar.report import Report, page, reporting
 from sidecar.settings import Settings
 from tests.support.databases import Database
 from tests.support.meddling import add_foreign_row
@@ -56,7 +58,7 @@ async def reported(pg: Database, place: Path, store: Path | None = None) -> str:
     with reporting(place) as report:
         assert report is not None
         url = None if store is None else f"sqlite:///{store}"
-        found = await app.verification(settings, store_url=url, report=report)
+        found = await verification(settings, store_url=url, report=report)
         return _written(report, found)
 
 
@@ -105,7 +107,7 @@ async def test_it_stands_alone_and_what_is_hostile_is_text(pg: Database, tmp_pat
 async def test_against_a_store_the_drawing_shows_both_sides(pg: Database, tmp_path: Path) -> None:
     store = tmp_path / "chain.db"
     await pg.insert([*chain_rows(E, [1, 2]), *chain_rows(E + 1, [11, 12])])
-    await app.backfilled(Settings.given(dsn=pg.dsn, store=str(store)))
+    await backfilled(Settings.given(dsn=pg.dsn, store=str(store)))
     await add_foreign_row(store, E, 99, move_head=True)
     with closing(sqlite3.connect(store)) as raw:
         raw.execute("UPDATE event SET body = body || ' ' WHERE execution_id = ? AND exec_seq = 2", (E + 1,))
@@ -124,6 +126,9 @@ async def test_a_log_that_went_away_leaves_the_findings_without_drawings(tmp_pat
     class Empty:
         async def chains(self, execution_ids: Sequence[int]) -> dict[int, tuple[StoredEvent, ...]]:
             return {}
+
+        async def joins(self, execution_id: int) -> tuple[Join, ...]:
+            return ()
 
     found = Verification("temporary")
     found.add([Judgement(E, Verdict.REFUSED_FORK, log_rows=3)])

@@ -40,6 +40,17 @@ async def test_the_reader_role_can_read_and_nothing_else(pg: Database, reader: s
         await conn.execute("DELETE FROM noetl.event")
 
 
+async def test_a_reader_that_is_not_there_is_named_and_nothing_is_made(
+    pg: Database, reader: str, capsys: Capture
+) -> None:
+    assert await apply("wal", "--reader", reader, "--dsn", pg.dsn) == 10
+    told = capsys.readouterr().err
+    assert "role" in told
+    assert "--reader" in told
+    assert "slot" not in told
+    assert await pg.fetch("SELECT 1 FROM pg_publication") == []
+
+
 async def test_applied_twice_it_says_so_and_changes_nothing(
     pg: Database, reader: str, capsys: Capture
 ) -> None:

@@ -15,10 +15,13 @@ from typing import Any, ClassVar
 import pytest
 from prometheus_client import generate_latest
 
+from sidecar.commands.status import main_status
+from sidecar.core.shards import Shard
 from sidecar.errors import ConfigError, StoreError
+from sidecar.service.status import Process, document
 from sidecar.settings import Arming, Settings
-from sidecar.status import Process, document
-from sidecar.statuscommand import main_status
+from sidecar.store import ChainStore
+from sidecar.store.handover import Handover
 from sidecar.telemetry.metrics import Metrics
 from tests.support.databases import Database
 from tests.support.meddling import add_foreign_row
@@ -47,6 +50,43 @@ async def filled(pg: Database, store: Path) -> None:
         await sidecar.verdict(E, "match")
         await sidecar.verdict(E + 1, "refused_multiple_roots")
         await sidecar.idle()
+
+
+async def test_the_shard_of_the_settings_and_the_one_the_store_was_filled_as(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """The store's own word; whether they differ is nothing that a store on its way could say."""
+    path = tmp_path / "chain.db"
+
+    async def told(index: int, count: int) -> tuple[dict[str, Any], str]:
+        given: dict[str, Any] = {"store": str(path), "shard_index": index, "shard_count": count}
+        _, found = await status(capsys, **given)
+        assert (found["shard"].pop("index"), found["shard"].pop("count")) == (index, count)
+        await asyncio.to_thread(main_status, Settings.given(**given), api=None, as_json=False)
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("shard")]
+        return found["shard"], "".join(lines)
+
+    async with ChainStore.open(str(path)) as store:
+        unsaid = {"store": None, "moving": False, "differs": None}
+        assert await told(0, 1) == (unsaid, "")
+        assert await told(1, 2) == (
+            unsaid,
+            "shard 1 of 2; the store does not say as which it was filled",
+        )
+        await Handover(store).finish(Shard(1, 2))
+        filled_as = {"index": 1, "count": 2}
+        same = {"store": filled_as, "moving": False, "differs": False}
+        assert await told(1, 2) == (same, "shard 1 of 2")
+        for index, count in ((0, 2), (1, 3), (0, 1)):
+            assert await told(index, count) == (
+                {**same, "differs": True},
+                f"shard {index} of {count} by the settings; the store was filled as 1 of 2",
+            )
+        await Handover(store).begin(Shard(1, 3))
+        assert await told(1, 3) == (
+            {"store": filled_as, "moving": True, "differs": None},
+            "shard 1 of 3; the store is on its way to another shard",
+        )
 
 
 async def test_a_store_file_shows_the_two_numbers_and_what_stands_against_the_run(
@@ -220,10 +260,17 @@ async def test_another_address_with_a_token_asks_for_it(tmp_path: Path, capsys: 
         assert not any(TOKEN in json.dumps(line) for line in running.lines)
 
 
-@pytest.mark.parametrize("api", ["", "127.0.0.1:9110", "ftp://h/", "http://", "http://u:p@h/", "http://h:x/"])
+@pytest.mark.parametrize("api", ["", "127.0.0.1:9110", "ftp://h/", "http://", "http://h:x/"])
 def test_an_api_address_that_is_none_is_refused(api: str) -> None:
     with pytest.raises(ConfigError, match="--api"):
         main_status(Settings.given(), api=api, as_json=True)
+
+
+def test_a_user_in_the_api_address_is_told_of_the_token_and_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="--api names a user") as refused:
+        main_status(Settings.given(), api="http://user:secret@h/", as_json=True)
+    assert "NOETL_CHAIN_API_TOKEN" in refused.value.hint
+    assert "secret" not in f"{refused.value} {refused.value.hint}"
 
 
 def test_nobody_there_is_said_with_the_remedy() -> None:
@@ -242,7 +289,7 @@ class Foreign(BaseHTTPRequestHandler):
         self.seen.append((self.path, self.headers.get("authorization")))
         type(self).answer(self)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
         return
 
 
@@ -298,7 +345,7 @@ def test_the_token_goes_nowhere_else_and_a_stranger_is_no_sidecar(
 
 
 def test_who_answers_does_not_steer_the_terminal(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = document(None, [], Process({}, Arming.OFF, ("\x1b[2J",)))
+    told = document(None, [], Process({}, Arming.OFF, ("\x1b[2J",)), Shard())
     with answering(_says(json.dumps(told).encode()), monkeypatch) as api:
         assert main_status(Settings.given(), api=api, as_json=False) == 3
     shown = capsys.readouterr().err

@@ -15,12 +15,15 @@ from typing import Any
 
 import pytest
 
-from sidecar import app, gauges, storecommands
+from sidecar.commands import backfill
+from sidecar.commands import store as storecommands
+from sidecar.commands.verify import verification
 from sidecar.comparator.record import recorded
 from sidecar.core.authority import Partition
 from sidecar.core.populate import InSync, Refused
 from sidecar.core.verdict import Judgement, Verdict
 from sidecar.errors import ConfigError, StoreError, StoreFormatError, StoreLocked
+from sidecar.service import gauges
 from sidecar.settings import Settings
 from sidecar.store import ChainStore
 from sidecar.store.check import check
@@ -48,7 +51,7 @@ async def command(main: Callable[..., int], *args: Any, **options: Any) -> int:
 
 
 async def backfilled(pg: Database, store: Path) -> None:
-    await app.backfilled(settings(store, pg.dsn))
+    await backfill.backfilled(settings(store, pg.dsn))
 
 
 async def test_a_second_writer_s_partition_is_rebuilt_and_matches_again(pg: Database, tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ async def test_a_second_writer_s_partition_is_rebuilt_and_matches_again(pg: Data
             await storecommands.rebuilt(settings(path), E)
     done = await storecommands.rebuilt(settings(path, pg.dsn), E)
     assert (done.outcome, done.kept, done.rows) == (InSync(5, 5), 5, 5)
-    assert (await app.verification(settings(path, pg.dsn), store_url=str(path))).exit_code == 0
+    assert (await verification(settings(path, pg.dsn), store_url=str(path))).exit_code == 0
     async with service(pg.dsn, path) as sidecar:
         await sidecar.verdict(E, "match")
         assert [event.event_id for event in (await sidecar.read(E)).events or ()] == [1, 2, 3, 4, 5]
@@ -127,6 +130,7 @@ async def test_check_beside_a_running_sidecar_and_after_meddling(
     await pg.insert(chain_rows(E, range(1, 5)))
     async with service(pg.dsn, path) as sidecar:
         await sidecar.verdict(E, "match")
+        capsys.readouterr()  # the log of this process's sidecar
         assert await command(storecommands.main_store_check, settings(path), quick=False, as_json=True) == 0
         told = json.loads(capsys.readouterr().out)
         assert (told["executions"], told["events"], told["findings"], told["kinds"]) == (1, 4, [], {})
@@ -148,6 +152,7 @@ async def test_a_backup_of_a_running_sidecar_is_a_good_store(
     await pg.insert(chain_rows(E, range(1, 5)))
     async with service(pg.dsn, path) as sidecar:
         await sidecar.verdict(E, "match")
+        capsys.readouterr()  # the log of this process's sidecar
         assert await command(storecommands.main_store_backup, settings(path), copy, as_json=True) == 0
         assert json.loads(capsys.readouterr().out)["bytes"] == copy.stat().st_size
         await pg.insert(chain_rows(E + 1, range(11, 14)))

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.app import backfilled, verification
+from sidecar.commands.backfill import backfilled
+from sidecar.commands.verify import verification
 from sidecar.comparator.findings import Verification
 from sidecar.core.verdict import Kind, Verdict
 from sidecar.settings import Settings
@@ -53,10 +54,9 @@ def verdicts(found: Verification) -> dict[str, int]:
 @pytest.mark.parametrize(
     "name",
     [
-        CLEAN,
         RESTARTS,
         UNLINKED_SMALL,
-        *(pytest.param(each, marks=pytest.mark.torture) for each in (PUBLISHED, LONG)),
+        *(pytest.param(each, marks=pytest.mark.torture) for each in (CLEAN, PUBLISHED, LONG)),
     ],
 )
 async def test_a_recorded_log_gets_the_verdicts_of_its_expectation(

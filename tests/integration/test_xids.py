@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import StartServer
 from tests.support.databases import Database
 from tests.support.rows import chain_rows
 from tests.support.xids import next_xid, walk_xids
 
 
+@pytest.mark.torture
 async def test_frozen_rows_grow_thousands_of_millions_of_transactions_old(pg_server: StartServer) -> None:
     server = await pg_server()
     database = Database(server.dsn(), "postgres")

@@ -17,7 +17,7 @@ def test_the_bench_runs_and_writes_its_results(tmp_path: Path) -> None:
     place = tmp_path / "bench.json"
     small = ["--rows", "1200", "--rows-large", "300", "--turns", "1", "--seconds", "2", "--rate", "100"]
     small += ["--sizes", "1000", "2000"]
-    for row in ("catch-up", "verify", "live", "read", "growth"):
+    for row in ("catch-up", "verify", "live", "read", "growth", "storm"):
         small += ["--only", row]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", *small, "--json", str(place)],

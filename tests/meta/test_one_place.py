@@ -37,7 +37,7 @@ def _calls(name: str) -> Iterator[tuple[str, ast.Call]]:
 
 def test_the_counter_of_divergences_moves_at_one_place() -> None:
     ((file, call),) = _calls("divergence")
-    assert file == "sidecar/line.py"
+    assert file == "sidecar/service/told.py"
     loops = [
         node
         for node in ast.walk(TREES[file])

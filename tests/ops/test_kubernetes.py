@@ -13,10 +13,19 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from sidecar.core.shards import Shard
+from sidecar.readings import shard_of
 from sidecar.settings import Settings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-OVERLAYS: Final = ("k8s/base", "k8s/overlays/kind", "k8s/overlays/prod", "tests/ops/native_sidecar")
+OVERLAYS: Final = (
+    "k8s/base",
+    "k8s/overlays/kind",
+    "k8s/overlays/prod",
+    "tests/ops/native_sidecar",
+    "tests/ops/shards",
+    "tests/ops/gossip",
+)
 OURS: Final = ("operator.victoriametrics.com", "monitoring.googleapis.com")
 """Groups whose schemas Kubernetes does not ship."""
 
@@ -32,11 +41,14 @@ def rendered(folder: str) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def one(folder: str, kind: str) -> dict[str, Any]:
+def one(folder: str, kind: str, name: str | None = None) -> dict[str, Any]:
+    """The document of a kind; of several the one that is called so."""
     (found,) = [
         document
         for document in rendered(folder)
-        if document["kind"] == kind and document["metadata"]["namespace"] != "vmstack"
+        if document["kind"] == kind
+        and document["metadata"]["namespace"] != "vmstack"
+        and name in (None, document["metadata"]["name"])
     ]
     return found
 
@@ -67,7 +79,10 @@ def test_the_container_runs_as_nobody_and_can_write_its_volume_only(folder: str)
     assert ours["securityContext"]["allowPrivilegeEscalation"] is False
     assert ours["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in ours["volumeMounts"]}
-    assert mounts == {"/data": False, "/tmp": False, "/etc/noetl-chain/postgres": True}
+    secrets = {"/etc/noetl-chain/postgres": True}
+    if folder == "tests/ops/gossip":
+        secrets["/etc/noetl-chain/gossip"] = True
+    assert mounts == {"/data": False, "/tmp": False, **secrets}
     assert ours["resources"]["limits"]["memory"]
 
 
@@ -81,11 +96,12 @@ def test_the_settings_of_the_map_are_known_ones(folder: str) -> None:
     for name in values:
         assert re.search(rf"`{name}`", known), name
     assert Settings.given(
+        shard_index=0,  # the pod's own, by its name
         **{
             name.removeprefix("NOETL_CHAIN_").lower(): value
             for name, value in values.items()
             if name.startswith("NOETL_CHAIN_")
-        }
+        },
     )
 
 
@@ -98,6 +114,79 @@ def test_one_pod_feeds_one_store() -> None:
     labels = stateful["spec"]["template"]["metadata"]["labels"]
     assert selector.items() <= labels.items()
     assert one("k8s/base", "NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_every_shard_has_one_pod_and_a_volume_of_its_own() -> None:
+    """The ordinal is the shard: as many pods as the count says, and no index that all would share."""
+    folder = "tests/ops/shards"
+    stateful, values = one(folder, "StatefulSet"), one(folder, "ConfigMap")["data"]
+    count = stateful["spec"]["replicas"]
+    assert count > 1
+    assert values["NOETL_CHAIN_SHARD_COUNT"] == str(count)
+    assert "NOETL_CHAIN_SHARD_INDEX" not in values
+    assert values.items() >= one("k8s/overlays/prod", "ConfigMap")["data"].items()
+    assert stateful["spec"]["podManagementPolicy"] == "Parallel"
+    assert [each["metadata"]["name"] for each in stateful["spec"]["volumeClaimTemplates"]] == ["data"]
+    name = stateful["metadata"]["name"]
+    found = [shard_of(None, count, f"{name}-{ordinal}") for ordinal in range(count)]
+    assert found == [Shard(index, count) for index in range(count)]
+    (spread,) = stateful["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    labels = stateful["spec"]["template"]["metadata"]["labels"]
+    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+GOSSIP: Final = "tests/ops/gossip"
+
+
+def test_gossip_is_spoken_on_one_port_with_whoever_the_headless_service_names() -> None:
+    """One name stands for all pods, so the count of shards may change; one that is not ready counts."""
+    values, service = one(GOSSIP, "ConfigMap")["data"], one(GOSSIP, "Service")
+    given = Settings.given(
+        gossip_bind=values["NOETL_CHAIN_GOSSIP_BIND"], gossip_peers=values["NOETL_CHAIN_GOSSIP_PEERS"]
+    )
+    assert given.gossip_bind is not None
+    host, port = str(given.gossip_bind).split(":")
+    assert host == "0.0.0.0"
+    named = service["metadata"]
+    assert given.gossip_peers == (f"{named['name']}.{named['namespace']}.svc.cluster.local:{port}",)
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    opened = {(each["containerPort"], each["protocol"]) for each in our_container(GOSSIP)["ports"]}
+    assert opened == {(9109, "TCP"), (int(port), "TCP"), (int(port), "UDP")}
+    names = [each["name"] for each in our_container(GOSSIP)["ports"]]
+    assert len(set(names)) == len(names)
+    assert values.items() >= one("tests/ops/shards", "ConfigMap")["data"].items()
+
+
+def test_the_key_of_gossip_is_mounted_from_a_secret() -> None:
+    values, ours = one(GOSSIP, "ConfigMap")["data"], our_container(GOSSIP)
+    assert not any("KEY" in name and not name.endswith("_FILE") for name in values)
+    file = Path(values["NOETL_CHAIN_GOSSIP_KEY_FILE"])
+    (mount,) = [each for each in ours["volumeMounts"] if each["mountPath"] == str(file.parent)]
+    pod = one(GOSSIP, "StatefulSet")["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    assert volume["secret"] == {"secretName": "noetl-chain-gossip", "defaultMode": 0o440}
+    told = (ROOT / "docs" / "fleet.md").read_text()
+    assert f"secret generic {volume['secret']['secretName']} --from-file={file.name}=" in told
+    assert not any(each["kind"] == "Secret" for each in rendered(GOSSIP)), "a key is nobody's manifest"
+
+
+def test_only_the_pods_of_the_set_reach_each_other_by_gossip() -> None:
+    policy = one(GOSSIP, "NetworkPolicy", "noetl-chain-gossip")["spec"]
+    stateful = one(GOSSIP, "StatefulSet")
+    assert policy["podSelector"]["matchLabels"].items() <= (
+        stateful["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    (ingress,), (egress,) = policy["ingress"], policy["egress"]
+    # A peer without a namespaceSelector is one of this namespace.
+    assert ingress["from"] == egress["to"] == [{"podSelector": policy["podSelector"]}]
+    port = int(one(GOSSIP, "ConfigMap")["data"]["NOETL_CHAIN_GOSSIP_BIND"].split(":")[1])
+    both = [{"port": port, "protocol": protocol} for protocol in ("UDP", "TCP")]
+    assert ingress["ports"] == egress["ports"] == both
+    # What the base opens stays as it is, and without the component nobody speaks.
+    assert one(GOSSIP, "NetworkPolicy", "noetl-chain") == one("k8s/overlays/prod", "NetworkPolicy")
+    assert "7946" not in str(rendered("k8s/overlays/prod"))
 
 
 def test_the_scrapers_find_the_port_by_its_name() -> None:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import socket
+import sys
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from config.dashboards import DASHBOARDS
+from config.panels import DASHBOARDS
 from tests.ops.test_prometheus import ALERTS, CONFIG, rules
 from tests.support.databases import Database
 from tests.support.rows import chain_rows
 from tests.support.running import Running
 
 PATIENCE_S: Final = 60.0
+DEMO_S: Final = 120.0
 QUERIES: Final = {
     f"{uid}: {panel.title}": query.replace("$of", 'job=~".*", instance=~".*"')
     for uid, _, rows in DASHBOARDS
@@ -116,3 +119,51 @@ async def test_every_expression_is_answered_by_a_real_prometheus(pg: Database, t
             assert unanswered == []
             firing = await server.ask('ALERTS{alertstate="firing"}')
             assert [alert["metric"]["alertname"] for alert in firing] == []
+
+
+EMPTY_IN_THE_DEMO: Final = (
+    "Replicas",  # it has none
+    "Share of folds removed",  # nobody asks it for a state
+)
+
+
+@asynccontextmanager
+async def demo() -> AsyncIterator[tuple[int, Callable[[], Awaitable[str]]]]:
+    """A demo that stays up: the port of its metrics, and what waits for its last word."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sidecar", "demo", "--keep"), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    lines = process.stdout
+
+    async def until(pattern: str) -> re.Match[str]:
+        async with asyncio.timeout(DEMO_S):
+            while line := (await lines.readline()).decode():
+                if found := re.search(pattern, line):
+                    return found
+        pytest.fail(f"the demo ended without {pattern!r}")
+
+    async def ended() -> str:
+        return (await until(r"^(agreed|contradicted|not settled)"))[1]
+
+    try:
+        yield int((await until(r"metrics http://[^:]+:(\d+)/metrics"))[1]), ended
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(240)
+async def test_after_a_demo_every_panel_shows_something_and_the_planted_divergences_fire(
+    tmp_path: Path,
+) -> None:
+    async with demo() as (port, ended), prometheus(tmp_path, port) as server:
+        await server.until_scraped("noetl_chain_build_info")
+        assert await ended() == "agreed"
+        # Of what was counted during the run; the first scrape was before it.
+        await server.until_scraped("sum(noetl_chain_shadow_divergence_total) == 2")
+        await server.until_scraped('ALERTS{alertname="NoetlChainDivergence",alertstate="firing"}')
+        await server.until_scraped("instance_window:noetl_chain_shadow_covered_executions:ratio > 0.5")
+        unanswered = [title for title, query in QUERIES.items() if not await server.ask(query)]
+        assert [title for title in unanswered if not title.endswith(EMPTY_IN_THE_DEMO)] == []

@@ -87,10 +87,10 @@ class Asking(Run):
     def judge(self) -> None:
         super().judge()
         self.check_alive()
-        # Rows of a partition that was away during a poll are passed by once: a miss (spec 4.5).
-        missed = {e for e in self.diverged if not self.world.facts[e].left}
+        # A row that went before the live poll could show it cannot be told from one that was missed.
+        missed = {e for e in self.diverged if not self.world.facts[e].deleted}
         if missed and not any(map(self.foreign, self.world.facts)):
-            self.wrong("the certificates diverged, and nobody else has written")
+            self.wrong(f"the certificates of {sorted(missed)} diverged, and nobody else has written")
 
 
 class _Telling(Certificates[WorkflowState]):

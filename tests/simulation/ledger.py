@@ -35,21 +35,50 @@ def expected(facts: Facts, stored: Sequence[StoredEvent]) -> frozenset[str]:
             answers.add("log_lost")
         if facts.row_at <= facts.meddled_at:
             # Neither a DELETE nor a row put into the store is seen before the next row, or the audit.
-            answers |= {verdict_of(state) for _, state in facts.states}
+            answers |= _once(facts)
         return frozenset(answers)
     if not log:
         # Nothing was stored of it, and nobody told us that it went: what it was before stands.
-        return frozenset({"log_pruned", *(verdict_of(state) for _, state in facts.states)})
+        return frozenset({"log_pruned", *_once(facts)})
     shape = verdict_of(log.values())
     changed = any(log[event_id] != event for event_id, event in ours.items())
     verdict = "divergent" if changed and shape == "match" else shape
     # What was gone and has come back is asked again with its next row.
-    answers = {verdict}
+    answers = {verdict, *rejoined(facts, facts.log)}
+    if facts.row_at < facts.taken_at:
+        # None of the rows that left was stored, and nobody looks before the next row.
+        answers |= _once(facts)
+    if changed and "match_rejoined" in answers:
+        answers.add("divergent")
+    if verdict != "match" and any({tip, root} <= log.keys() for tip, root in _spoken_against(facts, log)):
+        answers = {"rejoin_withdrawn"}
     if facts.left:
         answers.add("log_pruned")
     if facts.left and facts.crashed:
         answers.add("log_lost")
     return frozenset(answers)
+
+
+def _once(facts: Facts) -> set[str]:
+    """What it had to be called in any state that it was in."""
+    states = [state for _, state in facts.states]
+    return {verdict_of(state) for state in states}.union(*(rejoined(facts, state) for state in states))
+
+
+def rejoined(facts: Facts, state: State) -> set[str]:
+    """What pieces may be called; what was seen of them decides, which is not looked at."""
+    may: set[str] = set()
+    if facts.rejoin and verdict_of(state).startswith("refused"):
+        may |= {"match_rejoined"} if facts.inserted.in_row(state) is not None else set()
+        may |= {"rejoin_withdrawn"} if facts.inserted.contradicted(facts.all.values()) else set()
+    return may
+
+
+def _spoken_against(facts: Facts, log: dict[int, Event]) -> set[tuple[int, int]]:
+    """Joins that were published, and a row of the log says that they cannot be."""
+    named = Counter(event.prev_event_id for event in log.values() if event.prev_event_id is not None)
+    forked = any(count > 1 for count in named.values())
+    return {(tip, root) for tip, root in facts.published if forked or tip in named}
 
 
 def _absent(facts: Facts, absent: list[int], log: dict[int, Event], stored: Sequence[StoredEvent]) -> str:
@@ -81,7 +110,8 @@ def unplanted(facts: Facts, verdict: str, now: int) -> str | None:
     """
     told = {
         "divergent": bool(facts.updated | facts.foreign),
-        "second_writer": bool(facts.deleted | facts.foreign),
+        # A partition left with some of the rows, and others had come into DEFAULT meanwhile.
+        "second_writer": bool(facts.deleted | facts.foreign) or (facts.left and bool(facts.log)),
         "log_lost": bool(facts.lost) or unsafe(facts),
         "log_pruned": facts.left or bool(facts.deleted | facts.lost),
     }
@@ -89,6 +119,12 @@ def unplanted(facts: Facts, verdict: str, now: int) -> str | None:
         return None if told[verdict] else f"{verdict} and nobody did that"
     if verdict in QUIET:
         return None
+    if verdict == "match_rejoined":
+        right = facts.rejoin and any(facts.inserted.in_row(state) is not None for _, state in facts.states)
+        return None if right else "match_rejoined and its pieces never stood in a row"
+    if verdict == "rejoin_withdrawn":
+        right = facts.rejoin and any(facts.inserted.contradicted(state) for _, state in facts.states)
+        return None if right else "rejoin_withdrawn and no row spoke against a join"
     if verdict == "refused_dangling_prev":
         return _too_early(facts, now)
     if any(verdict_of(state) == verdict or _labelled(state, verdict) for _, state in facts.states):
@@ -130,4 +166,6 @@ def _waiting_since(facts: Facts, state: State, now: int) -> int:
 
 
 def _until(facts: Facts, at: int, now: int) -> int:
-    return next((later for later, _ in facts.states if later > at), now)
+    """When the state that began at `at` could last be read; see `_too_early` for what is empty."""
+    followed = (later for later, state in facts.states if later > at and (state or not facts.left))
+    return next(followed, now)

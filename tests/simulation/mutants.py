@@ -22,7 +22,7 @@ import sidecar.core.horizon
 import sidecar.core.intake
 import sidecar.core.resolve
 import sidecar.core.settle
-import sidecar.feed.feed
+import sidecar.feed.write
 import sidecar.source.sweep
 import sidecar.source.tail
 import sidecar.store.populate
@@ -32,6 +32,7 @@ from sidecar.core.horizon import Cursor, Facts, TailRow
 from sidecar.core.resolve import Explained
 from sidecar.source.partitions import Listing
 from sidecar.source.partitions import list_parts as list_parts_of
+from tests.simulation.rejoin_mutants import REJOIN_MUTANTS
 from tests.simulation.run import simulate
 from tests.simulation.script import script
 from tests.simulation.server import Server, Snapshot
@@ -159,7 +160,7 @@ def _delivered_forgotten() -> AbstractContextManager[object]:
     async def first_seen(self: Any, unit: Any) -> None:
         return None
 
-    return patch.object(sidecar.feed.feed._Write, "_first_seen", first_seen)
+    return patch.object(sidecar.feed.write.Write, "_first_seen", first_seen)
 
 
 MUTANTS: Mapping[str, tuple[str, Broken]] = {
@@ -176,6 +177,7 @@ MUTANTS: Mapping[str, tuple[str, Broken]] = {
     "a read older than a revocation writes": ("2.9", _written_by_an_old_read),
     "a start forgets the pool": ("2.12 step 2", _pool_forgotten_at_a_start),
     "pruned before the first read is empty": ("2.8 row 2b", _delivered_forgotten),
+    **REJOIN_MUTANTS,
 }
 """Name -> where the spec asks for the guard, and how it is taken out."""
 
@@ -187,6 +189,12 @@ NEEDS: Mapping[str, frozenset[str]] = {
     "H and the sweep's keys survive a change of the tree": frozenset({"detach"}),
     "a start forgets the pool": frozenset({"kill"}),
     "a read older than a revocation writes": frozenset({"slow_read"}),
+    "rejoin: the snapshot's xmax for the anchor": frozenset({"old_server"}),
+    "rejoin: the anchor read before the poll": frozenset({"old_server"}),
+    "rejoin: a poll's anchor for a log read": frozenset({"old_server"}),
+    "rejoin: forks do not matter": frozenset({"fork"}),
+    "rejoin: an updated row's xid": frozenset({"touched_root", "old_server", "restart_at"}),
+    "rejoin: a join is never withdrawn": frozenset({"straggler"}),
 }
 """Faults without which a mutant does nothing: seeds without them are not played."""
 
@@ -196,7 +204,8 @@ def first_seed(name: str, most: int) -> tuple[int, str] | None:
     needs = NEEDS.get(name, frozenset())
     with MUTANTS[name][1]():
         for seed in range(most):
-            if not needs <= script(seed).faults:
+            played = script(seed)
+            if not needs <= played.faults or (name in REJOIN_MUTANTS and not played.rejoin):
                 continue
             if wrong := simulate(seed).wrong:
                 return seed, wrong[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -14,9 +14,9 @@ import structlog
 
 import sidecar.comparator.loop
 import sidecar.core.resolve
-import sidecar.feed.feed
 import sidecar.feed.pool
-import sidecar.line
+import sidecar.feed.reads
+import sidecar.service.line
 import sidecar.source.compare
 import sidecar.source.log
 import sidecar.source.pieces
@@ -26,14 +26,18 @@ import sidecar.source.sweep
 import sidecar.source.tail
 from sidecar.certified import Certified, created_at
 from sidecar.comparator.loop import Comparator
+from sidecar.core.authority import GuardedRead
 from sidecar.core.due import SECOND, Windows
 from sidecar.core.judge import REVOKING
 from sidecar.core.ports import Batch
+from sidecar.core.rejoin import predecessors
 from sidecar.core.settle import Limits
+from sidecar.core.verdict import RESOLVING
 from sidecar.errors import StoreError
 from sidecar.feed.feed import Feed
 from sidecar.feed.report import FeedReport
-from sidecar.line import Instruments, Line
+from sidecar.service.line import Line
+from sidecar.service.told import Instruments
 from sidecar.source.log import PostgresLog
 from sidecar.source.options import Shard
 from sidecar.source.poll import Poller
@@ -43,7 +47,7 @@ from sidecar.telemetry.health import Health
 from sidecar.telemetry.metrics import Metrics
 from tests.contract.model import Shelf
 from tests.simulation.clockwork import Times, microseconds, run
-from tests.simulation.ledger import expected, unplanted
+from tests.simulation.ledger import QUIET, expected, unplanted
 from tests.simulation.script import DANGLING_S, READ_LIMIT, Kill, Script, script
 from tests.simulation.statements import TABLE, SimulatedSession, Statements, Weather
 from tests.simulation.store import Disk, SimulatedStore, guarded
@@ -76,10 +80,10 @@ class Outcome:
         return f"python -m tests.simulation {self.seed}"
 
 
-def simulate(seed: int, made: Callable[[Outcome], Run] | None = None) -> Outcome:
-    """Play one seed to its end."""
-    outcome = Outcome(seed, script(seed))
-    with _small(random.Random(f"sizes {seed}")):
+def simulate(seed: int, made: Callable[[Outcome], Run] | None = None, scene: Script | None = None) -> Outcome:
+    """Play one seed to its end; `scene`: what happens, in place of the seed's own script."""
+    outcome = Outcome(seed, scene or script(seed))
+    with _real_sizes() if scene is not None else _small(random.Random(f"sizes {seed}")):
         run((made or Run)(outcome).play())
     return outcome
 
@@ -108,6 +112,8 @@ class Run:
         self.poll_s = self.chance.choice((0.15, 0.5))
         self.seen: dict[int, str | None] = {}
         self.alarmed: set[int] = set()
+        self.said: dict[int, str | None] = {}
+        """By execution, the last verdict that said something: a read that fails takes none back."""
         self.line: asyncio.Task[None] | None = None
         self.followed: tuple[WindowLane | SweepLane, ...] = ()
         self.store: SimulatedStore | None = None
@@ -120,7 +126,9 @@ class Run:
 
     async def start(self) -> None:
         """As `app` puts it together."""
-        store = self.store = SimulatedStore(self.disk, self.weather, self.committed)
+        store = self.store = SimulatedStore(
+            self.disk, self.weather, self.committed, rejoining=self.outcome.script.rejoin
+        )
         certified = self.certified(store)
         feed = _Delivering(
             self.taken,
@@ -132,7 +140,7 @@ class Run:
             certified=certified,
         )
         comparator = Comparator(
-            store, self.reader(store), feed, self.windows, projecting=True, certified=certified
+            store, self.reader(store), feed.settling, self.windows, projecting=True, certified=certified
         )
         self.followed = self.lanes(store)
         line = Line(
@@ -143,12 +151,14 @@ class Run:
             Instruments(METRICS, Health(clock=Times.monotonic), SILENT),
             tick_s=self.tick_s,
         )
-        self.line = asyncio.create_task(self._live(store, line))
+        self.line = asyncio.create_task(self._live(store, line, certified))
 
-    async def _live(self, store: SimulatedStore, line: Line) -> None:
+    async def _live(self, store: SimulatedStore, line: Line, certified: Certified | None) -> None:
         while True:
             try:
                 await store.flag_held()
+                if certified is not None:
+                    await certified.begin(store)
                 break
             except StoreError:
                 await asyncio.sleep(0.2)
@@ -279,16 +289,22 @@ class Run:
             partition = shelf.partitions.get(e)
             if partition is None:
                 continue
+            if partition.verdict not in QUIET:
+                self.said[e] = partition.verdict
             self.served(shelf, e)
+            self.joined(shelf, e)
             if partition.verdict != self.seen.get(e) and partition.verdict is not None:
                 self.seen[e] = partition.verdict
                 self.say(f"verdict {e}: {partition.verdict}")
                 self.given(e, partition.verdict)
-                if partition.verdict in REVOKING and guarded(shelf, e).events is not None:
+                if partition.verdict == "match_rejoined":
+                    standing = {(j.tip_event_id, j.root_event_id) for j in shelf.joins_of(e) if j.stands}
+                    self.world.facts[e].published |= standing
+                if partition.verdict in REVOKING and self.guarded(shelf, e).events is not None:
                     self.wrong(f"execution {e} is served after {partition.verdict}")
                 if partition.verdict in ALARMS:
                     self.alarmed.add(e)
-                elif partition.verdict == "match":
+                elif partition.verdict in RESOLVING:
                     self.alarmed.discard(e)
 
     def taken(self, batch: Batch) -> None:
@@ -300,14 +316,34 @@ class Run:
             partition, chain = shelf.partitions.get(e), [row.event for row in shelf.chain(e)]
             if partition is None or event.prev_event_id is not None or not chain:
                 continue
+            if event.event_id in predecessors(shelf.joins_of(e)):
+                continue  # see `joined`
             if chain[0].event_id != event.event_id and (partition.label, partition.revoked_at) == (
                 None,
                 None,
             ):
                 self.wrong(f"execution {e} got a second root and no label")
 
+    def joined(self, shelf: Shelf, e: int) -> None:
+        """Every proof that is kept agrees with the true order of insertion.
+
+        Of a row that was changed before anybody saw it nothing better can be known (spec 2.13).
+        """
+        facts = self.world.facts.get(e)
+        for join in shelf.joins_of(e):
+            tip, root = join.tip_event_id, join.root_event_id
+            if not self.outcome.script.rejoin:
+                self.wrong(f"execution {e}: a join is kept with the gate off")
+            if facts is None or root in facts.changed_unseen:
+                continue
+            if not facts.inserted.follows(tip, root):
+                self.wrong(f"execution {e}: {name(root)} is joined to {name(tip)}, and was not after it")
+
+    def guarded(self, shelf: Shelf, e: int) -> GuardedRead:
+        return guarded(shelf, e, rejoining=self.outcome.script.rejoin)
+
     def served(self, shelf: Shelf, e: int) -> None:
-        answer = guarded(shelf, e)
+        answer = self.guarded(shelf, e)
         facts = self.world.facts.get(e)
         if answer.events is None:
             return
@@ -315,7 +351,7 @@ class Run:
             self.wrong(f"execution {e} is served and has never been in the log")
         elif not answer.events:
             self.wrong(f"execution {e} is served as empty")
-        elif (why := facts.why_not_served(answer.events, shelf.partitions[e].verdict)) is not None:
+        elif (why := facts.why_not_served(answer.events, self.said.get(e))) is not None:
             chain = [name(event.event_id) for event in answer.events]
             self.wrong(f"execution {e} is served as {chain}, and {why}")
 
@@ -331,12 +367,12 @@ class Run:
         self.outcome.wrong.append(text)
 
     def left_to_the_audit(self, shelf: Shelf, e: int, facts: Facts) -> bool:
-        """Found by a comparison, stored whole, older than lookback: no audit plays here (spec 2.12)."""
+        """Stored whole by a read without H, older than lookback: no audit plays here (spec 2.12)."""
         oldest = microseconds() + self.world.ahead_us - LOOKBACK_US
         times = [created_at(event.body) for event in facts.log]
-        served = guarded(shelf, e).events
+        served = self.guarded(shelf, e).events
         whole = served is not None and frozenset(served) == frozenset(facts.log)
-        return facts.crashed and whole and all(at is not None and at < oldest for at in times)
+        return whole and all(at is not None and at < oldest for at in times)
 
     def judge(self) -> None:
         """The ledger's verdict of each execution is ours, and ours is the ledger's."""
@@ -354,8 +390,9 @@ class Run:
             counted = frozenset[str]() if partition is None else partition.counted_kinds
             if bool(counted) != (e in self.alarmed):
                 self.wrong(f"execution {e}: {given} with the kinds {sorted(counted)}")
-            if given == "match" and facts.row_at > facts.meddled_at and guarded(shelf, e).events is None:
-                self.wrong(f"execution {e}: match, and it is not served ({guarded(shelf, e).reason})")
+            resolved, read = given in ("match", "match_rejoined"), self.guarded(shelf, e)
+            if resolved and facts.row_at > facts.meddled_at and read.events is None:
+                self.wrong(f"execution {e}: {given}, and it is not served ({read.reason})")
         for e in sorted(shelf.partitions.keys() - self.world.facts.keys()):
             self.wrong(f"execution {e} has a record and no row")
 
@@ -383,11 +420,15 @@ SILENT: Any = structlog.wrap_logger(
 METRICS = Metrics()
 
 
+def _real_sizes() -> AbstractContextManager[object]:
+    return patch.object(sidecar.service.line, "time", Times)
+
+
 @contextmanager
 def _small(chance: random.Random) -> Iterator[None]:
     """The program's sizes small, so that few rows fill pieces, batches and pages."""
     sizes: Mapping[Any, Mapping[str, tuple[int, ...]]] = {
-        sidecar.feed.feed: {"FIRST_SIGHTS_MAX": (1, 3, 256)},
+        sidecar.feed.reads: {"FIRST_SIGHTS_MAX": (1, 3, 256)},
         sidecar.feed.pool: {"REFUSED_KEYS_MAX": (2, 65_536)},
         sidecar.comparator.loop: {"EXECUTIONS_MAX": (1, 3, 64), "ROWS_MAX": (8, 10_000)},
         sidecar.source.pieces: {"ROWS_FIRST": (2, 200), "ROWS_MAX": (3, 2000)},
@@ -404,5 +445,5 @@ def _small(chance: random.Random) -> Iterator[None]:
         remembered = chance.choice((6, 200_000))
         for module in sidecar.source.poll, sidecar.source.tail:
             patched.enter_context(patch.object(module, "SEEN_MAX", remembered))
-        patched.enter_context(patch.object(sidecar.line, "time", Times))
+        patched.enter_context(patch.object(sidecar.service.line, "time", Times))
         yield

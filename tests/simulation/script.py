@@ -37,6 +37,9 @@ FAULTS: Final = (
 )
 """Everything that can go wrong; a seed switches each on or off, so that few meet often."""
 
+RESTART_FAULTS: Final = ("old_server", "straggler", "touched_root", "stall", "downtime")
+"""What more a seed with the gate NOETL_CHAIN_REJOIN on may have: it asks for the order of pieces."""
+
 PARTITION_WIDTH: Final = 1000
 PARTITIONS: Final = 3
 READ_LIMIT: Final = 12
@@ -81,10 +84,10 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Somebody changes the body of the `nth` visible row of an execution."""
+    """Somebody changes the body of the `nth` visible row of an execution; None: of its last root."""
 
     execution_id: int
-    nth: int
+    nth: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Something begins or ends: storm, full."""
+    """Something begins or ends: storm, full, stall."""
 
     what: str
     on: bool
@@ -166,6 +169,8 @@ class Script:
     first_xid: int
     shown_first: bool
     """The sidecar starts after half of the writing."""
+    rejoin: bool
+    """The gate NOETL_CHAIN_REJOIN is on."""
 
 
 def script(seed: int) -> Script:
@@ -191,6 +196,11 @@ class _Writer:
         self.used: set[int] = set()
         self.tx = 0
         self.unflushed = self.chance.choice((0.85, 1.0))
+        self.restarting = random.Random(f"restarts {seed}")
+        self.rejoin = self.restarting.random() < 0.4
+        if self.rejoin:
+            more = {name for name in RESTART_FAULTS if self.restarting.random() < 0.4}
+            self.faults |= more | ({"restart_at"} if self.restarting.random() < 0.9 else set())
 
     def script(self) -> Script:
         chance = self.chance
@@ -205,6 +215,7 @@ class _Writer:
             {e: tuple(names) for e, names in self.planted.items()},
             chance.choice(spans) + chance.randrange(20),
             chance.random() < 0.3,
+            self.rejoin,
         )
 
     def _id(self) -> int:
@@ -239,15 +250,19 @@ class _Writer:
         restarts: list[float] = []
         if "restart_at" in self.faults:
             restarts = sorted(chance.random() * 5 for _ in range(chance.randint(1, 2)))
+            self._downtime(restarts, lives)
         made = [(at, n, life) for n, life in enumerate(lives) for at in life.times]
         made.sort(key=lambda each: each[:2])
         heads: dict[int, int] = {}
+        old = _OldServer(self.restarting, "old_server" in self.faults)
         left = {life.execution_id: len(life.times) for life in lives}
         special = {life.execution_id: chance.randrange(1, max(2, len(life.times))) for life in lives}
         open_tx: list[_Tx] = []
         for at, _, life in made:
             while restarts and restarts[0] <= at:
-                restarts.pop(0)
+                began = restarts.pop(0)
+                old.replaced(began, heads)
+                self._stragglers(began, heads)
                 heads.clear()
             e = life.execution_id
             left[e] -= 1
@@ -255,6 +270,9 @@ class _Writer:
             last = life.ended and not left[e]
             name = "playbook_started" if number == 0 else "playbook.completed" if last else "step.exit"
             event_id, prev = self._id(), heads.get(e)
+            by_old = old.writes(e, at, event_id)
+            if by_old is not None:
+                prev = by_old
             now = number == special[e]
             head: int | None = event_id
             if now and "orphan_root" in life.planted:
@@ -263,7 +281,9 @@ class _Writer:
                 self._fork(life, at, prev)
             if now and "island" in life.planted:
                 self._island(life, at)
-            if head is None:
+            if by_old is not None:
+                pass
+            elif head is None:
                 heads.pop(e, None)
             else:
                 heads[e] = head
@@ -278,12 +298,35 @@ class _Writer:
                 slow = chance.uniform(0.3, DANGLING_S * 0.7)
             if now and "overdue_row" in life.planted:
                 slow = chance.uniform(DANGLING_S + 1, DANGLING_S + 4)
+            if by_old is not None and self.restarting.random() < 0.5:  # behind what the new one wrote
+                slow = self.restarting.uniform(0.3, DANGLING_S * 0.7)
             lost = now and "lost_insert" in life.planted
             self._insert(open_tx, at, row, slow=slow, lost=lost)
             if last and "duplicate_terminal" in life.planted:
                 again = Stamped(e, self._id(), None, name, at)
                 self._insert(open_tx, at + chance.choice((0.001, 0.3, 2.0)), again, slow=None, lost=False)
         self._finish(open_tx)
+
+    def _downtime(self, restarts: list[float], lives: list[_Life]) -> None:
+        """Nothing is written while the NoETL server is away."""
+        for began in restarts if "downtime" in self.faults else ():
+            down_s = self.restarting.choice((0.3, 1.0, 3.0))
+            for life in lives:
+                life.times[:] = [at + down_s if at >= began else at for at in life.times]
+
+    def _stragglers(self, began: float, heads: dict[int, int]) -> None:
+        """One more row each of some pieces, when what follows may have been joined already.
+
+        And changed roots: an UPDATE makes a root look younger than it is.
+        """
+        for execution_id, head in heads.items() if "straggler" in self.faults else ():
+            if self.restarting.random() < 0.5:
+                at = began + self.restarting.uniform(0.6, 4.0)
+                self._alone(at, Stamped(execution_id, self._id(), head, "step.exit", at))
+        for execution_id in heads if "touched_root" in self.faults else ():
+            if self.restarting.random() < 0.5:
+                at = began + self.restarting.uniform(0.1, 3.0)
+                self.steps.append(Step(at, Update(execution_id, None)))
 
     def _fork(self, life: _Life, at: float, prev: int | None) -> None:
         row = Stamped(life.execution_id, self._id(), prev, "step.exit", at)
@@ -369,7 +412,7 @@ class _Writer:
         if "kill" in self.faults:
             for _ in range(chance.randint(1, 4)):
                 self.steps.append(Step(chance.random() * 9, Kill(chance.choice((0.0, 0.1, 1.0, 3.0)))))
-        for what in "storm", "full":
+        for what in "storm", "full", "stall":
             if what in self.faults:
                 for _ in range(chance.randint(1, 2)):
                     at = chance.random() * 8
@@ -383,18 +426,44 @@ class _Writer:
             self.steps.append(Step(chance.random() * 6, ClockBack(chance.choice((-3600.0, -1.0, 2.0)))))
 
     def _crash_between(self, lives: list[_Life]) -> None:
-        """A short crash after an event was polled and before its execution's next one."""
+        """A short crash after an event was polled and before its execution's next one.
+
+        No server loses a commit that is as old as `CRASH_LOSS`; a run shortens that to 3 s.
+        """
         gaps = [
             (one, two)
             for life in lives
             for one, two in zip(life.times, life.times[1:], strict=False)
-            if two - one > 0.5
+            if 0.5 < two - one < 2.5
         ]
         if gaps and self.chance.random() < 0.7:
             one, two = self.chance.choice(gaps)
             at = two - self.chance.random() * 0.05
             crash = Crash(0.0, at - one + 0.01, self.chance.random() < 0.5)
             self.steps.append(Step(at, crash))
+
+
+class _OldServer:
+    """A server that was replaced and goes on for a while, with the heads it knows."""
+
+    def __init__(self, chance: random.Random, lives_on: bool) -> None:
+        self._chance = chance
+        self._lives_on = lives_on
+        self._heads: dict[int, int] = {}
+        self._until = 0.0
+
+    def replaced(self, at: float, heads: dict[int, int]) -> None:
+        if self._lives_on:
+            self._heads, self._until = dict(heads), at + self._chance.choice((0.1, 0.5, 1.5))
+
+    def writes(self, execution_id: int, at: float, event_id: int) -> int | None:
+        """The predecessor it stamps; None: the new server writes."""
+        if at > self._until or self._chance.random() < 0.5:
+            return None
+        prev = self._heads.get(execution_id)
+        if prev is not None:
+            self._heads[execution_id] = event_id
+        return prev
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,8 @@ class Record(tuple[Any, ...]):
 class Weather:
     """How long things take and what breaks; the numbers are probabilities and seconds.
 
-    `storm`: while it is True, `failing` of all calls fail.  `slow_answers` of the log reads take seconds.
+    `storm`: while it is True, `failing` of all calls fail.  `stalled`: while it is True, many calls
+    take so long that polls are skipped.  `slow_answers` of the log reads take seconds.
     """
 
     chance: random.Random
@@ -76,6 +77,7 @@ class Weather:
     slow_s: float = 0.02
     failing: float = 0.0
     storm: bool = False
+    stalled: bool = False
     slow_answers: float = 0.0
 
     async def travel(self) -> None:
@@ -84,6 +86,8 @@ class Weather:
             await asyncio.sleep(0.3 + self.chance.random() * 3)
 
     async def pass_by(self, *, may_fail: bool = True) -> None:
+        if self.stalled and self.chance.random() < 0.2:
+            await asyncio.sleep(self.chance.random() * 2)
         if self.storm and self.chance.random() < 0.3:
             await asyncio.sleep(self.chance.random() * 30 * self.slow_s)
         elif self.chance.random() > self.calm:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from sidecar.core.authority import GuardedRead, Partition, StoredEvent, guarded_read
 from sidecar.core.due import Due
 from sidecar.core.ports import ExecutionLog, Populated, Unit
+from sidecar.core.rejoin import predecessors
 from sidecar.errors import StoreBusy, StoreFull, invariant
 from sidecar.store.clock import StoreClock
 from sidecar.store.opening import Opening
@@ -53,8 +54,8 @@ def clock_over(disk: Disk) -> StoreClock:
 class SimulatedUnit(MemoryUnit):
     """The memory unit with the program's populate and guarded read; it knows what it touched."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        super().__init__(shelf)
+    def __init__(self, shelf: Shelf, *, rejoining: bool = False) -> None:
+        super().__init__(shelf, rejoining=rejoining)
         self.touched: set[int] = set()
 
     async def populate(self, logs: Sequence[ExecutionLog]) -> dict[int, Populated]:
@@ -65,7 +66,8 @@ class SimulatedUnit(MemoryUnit):
                 continue
             e = log.execution_id
             invariant(e not in results, "an execution stands twice in one populate")
-            settled = settle(log, log.events, shelf.any_record(e) or Partition(e), shelf.chain(e))
+            partition, joins = shelf.any_record(e) or Partition(e), (await self.joins((e,))).get(e, ())
+            settled = settle(log, log.events, partition, shelf.chain(e), joins)
             if settled.new:
                 first = settled.result.partition.head_seq - len(settled.new) + 1
                 self.append(
@@ -80,7 +82,7 @@ class SimulatedUnit(MemoryUnit):
         return results
 
     async def guarded_read(self, execution_id: int, *, ignore_held: bool = False) -> GuardedRead:
-        return guarded(self._check(), execution_id, ignore_held=ignore_held)
+        return guarded(self._check(), execution_id, ignore_held=ignore_held, rejoining=self.rejoining)
 
     def append(self, rows: Sequence[StoredEvent]) -> None:
         self.touched.update(row.event.execution_id for row in rows)
@@ -99,11 +101,14 @@ class SimulatedUnit(MemoryUnit):
         super().drop_due(execution_id)
 
 
-def guarded(shelf: Shelf, execution_id: int, *, ignore_held: bool = False) -> GuardedRead:
+def guarded(
+    shelf: Shelf, execution_id: int, *, ignore_held: bool = False, rejoining: bool = False
+) -> GuardedRead:
     """What anybody is served now."""
     partition, due = shelf.record(execution_id), shelf.due.get(execution_id)
     held = not ignore_held and held_back(partition, due)
-    return guarded_read(partition, shelf.chain(execution_id), held_back=held)
+    joined = predecessors(shelf.joins_of(execution_id)) if rejoining else {}
+    return guarded_read(partition, shelf.chain(execution_id), held_back=held, joined=joined)
 
 
 Committed = Callable[[Shelf, Collection[int]], None]
@@ -114,10 +119,14 @@ class SimulatedStore(MemoryStore):
 
     Args:
         committed: Called right after each commit with the new shelf and whom it touched.
+        rejoining: The gate NOETL_CHAIN_REJOIN.
     """
 
-    def __init__(self, disk: Disk, weather: Weather, committed: Committed) -> None:
+    def __init__(
+        self, disk: Disk, weather: Weather, committed: Committed, *, rejoining: bool = False
+    ) -> None:
         super().__init__(disk.backend)
+        self.rejoining = rejoining
         self.clock = clock_over(disk)  # type: ignore[assignment]
         self._disk = disk
         self._weather = weather
@@ -125,13 +134,13 @@ class SimulatedStore(MemoryStore):
         self.killed = False
 
     async def chain_if_authoritative(self, execution_id: int) -> GuardedRead:
-        return guarded(self.shelf, execution_id)
+        return guarded(self.shelf, execution_id, rejoining=self.rejoining)
 
     async def transact(self, work: Callable[[Unit], Awaitable[T]]) -> T:  # type: ignore[override]
         async with self._lock:
             await self._weather.pass_by(may_fail=False)
             self._alive()
-            unit = SimulatedUnit(self.shelf.copy())
+            unit = SimulatedUnit(self.shelf.copy(), rejoining=self.rejoining)
             try:
                 result = await work(unit)
             finally:

@@ -21,10 +21,12 @@ from tests.simulation.asking import asked
 FEW = range(100)
 LEAST = 12
 """Seeds played however slow the machine is."""
-FEW_S = 4.0
+FEW_S = 2.0
 MANY = range(10_000)
 MANY_S = float(os.environ.get("NOETL_CHAIN_ASKING_S", "900"))
 WITHIN = 100
+NEVER = {Decision.CACHED_AHEAD, Decision.DIGEST_MISMATCH, Decision.NO_CACHED_STATE}
+"""Decisions that no seed has led to: one commit calibrates and keeps the state of the same chain."""
 
 
 def played(seeds: Iterable[int], *, within_s: float) -> Counter[Decision | None]:
@@ -49,7 +51,7 @@ def test_whatever_lands_at_whatever_await_a_skip_is_the_fold_and_nothing_is_miss
 @pytest.mark.timeout(1000)
 def test_many_seeds_of_a_service_that_is_asked_all_the_time() -> None:
     decided = played(MANY, within_s=MANY_S)
-    assert {*Decision} - {Decision.CACHED_AHEAD, Decision.DIGEST_MISMATCH} <= decided.keys()
+    assert {*Decision} - NEVER <= decided.keys()
 
 
 Broken = Callable[[], AbstractContextManager[Any]]

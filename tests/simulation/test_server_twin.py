@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any, Protocol
 
 import asyncpg
@@ -32,6 +33,8 @@ from tests.support.rows import event_row, insert_rows
 LOW, HIGH = 1000, 2000
 PART = ROOT_RELID + 1
 Lane = WindowLane | SweepLane
+AGES_S = (0, 600, 7200)
+"""What every lane shows, what `late` and the sweep show, what the sweep shows alone."""
 
 
 class Kept:
@@ -49,6 +52,9 @@ class Kept:
 
     async def sums(self, low: int, high: int) -> Mapping[int, tuple[int, int]]:
         return {e: (len(ids), sum(ids)) for e, ids in self.rows.items() if low <= e <= high and ids}
+
+    def keys(self) -> set[Key]:
+        return {(execution, event) for execution, events in self.rows.items() for event in events}
 
     def keep(self, batch: Batch) -> set[Key]:
         """Store a batch; what it brought."""
@@ -92,7 +98,7 @@ class Followed:
 class Log(Protocol):
     """Who writes."""
 
-    async def insert(self, tx: int, key: Key, *, old: bool, savepoint: bool) -> None: ...
+    async def insert(self, tx: int, key: Key, *, age_s: int, savepoint: bool) -> None: ...
     async def change(self, tx: int, key: Key) -> None: ...
     async def delete(self, tx: int, key: Key) -> None: ...
     async def end(self, tx: int, *, commit: bool) -> None: ...
@@ -107,8 +113,8 @@ class Simulated:
     def _tx(self, tx: int) -> Transaction:
         return self.open.setdefault(tx, Transaction())
 
-    async def insert(self, tx: int, key: Key, *, old: bool, savepoint: bool) -> None:
-        created = microseconds() - (7200_000_000 if old else 0)
+    async def insert(self, tx: int, key: Key, *, age_s: int, savepoint: bool) -> None:
+        created = microseconds() - age_s * 1_000_000
         self.server.insert(self._tx(tx), Row(_event(key), created, created), savepoint=savepoint)
 
     async def change(self, tx: int, key: Key) -> None:
@@ -148,11 +154,10 @@ class Real:
             self.open[tx] = connection, transaction
         return self.open[tx][0]
 
-    async def insert(self, tx: int, key: Key, *, old: bool, savepoint: bool) -> None:
+    async def insert(self, tx: int, key: Key, *, age_s: int, savepoint: bool) -> None:
         connection = await self._tx(tx)
         row = event_row(*key)
-        if old:
-            row["created_at"] = "2020-01-01 00:00:00"
+        row["created_at"] -= timedelta(seconds=age_s)
         if not savepoint:
             await insert_rows(connection, [row])
             return
@@ -186,9 +191,10 @@ class Real:
 class Side:
     """A log, and what its lanes brought so far."""
 
-    def __init__(self, log: Log, live: Followed, sweep: Followed, parts: int) -> None:
+    def __init__(self, log: Log, live: Followed, late: Followed, sweep: Followed, parts: int) -> None:
         self.log = log
         self.live = live
+        self.late = late
         self.sweep = sweep
         self.parts = parts
 
@@ -197,14 +203,16 @@ def _simulated() -> Side:
     server = Server([(LOW, HIGH)], next_xid=2**32 - 8)
     statements, weather = Statements(server), Weather(random.Random(1), calm=1.1)
     clock, shard = StoreClock(), Shard()
-    kept = Kept(), Kept()
+    kept = Kept(), Kept(), Kept()
 
     def session() -> Any:
         return SimulatedSession(statements, weather)
 
-    live = WindowLane(
-        "live", Poller(session(), TABLE, clock, shard), TABLE, kept[0], window_s=60, every_s=0, shard=shard
-    )
+    def window(name: str, store: Kept, window_s: float) -> WindowLane:
+        poller = Poller(session(), TABLE, clock, shard)
+        return WindowLane(name, poller, TABLE, store, window_s=window_s, every_s=0, shard=shard)
+
+    live, late = window("live", kept[0], 60), window("late", kept[2], 3600)
     sweep = SweepLane(
         session(),
         Poller(session(), TABLE, clock, shard),
@@ -215,20 +223,23 @@ def _simulated() -> Side:
         scan_timeout_s=10,
         shard=shard,
     )
-    return Side(Simulated(server), Followed(live, kept[0]), Followed(sweep, kept[1]), len(server.tree))
+    lanes = Followed(live, kept[0]), Followed(late, kept[2]), Followed(sweep, kept[1])
+    return Side(Simulated(server), *lanes, len(server.tree))
 
 
 async def _real(pg: Database, opened: AsyncExitStack) -> Side:
     await pg.execute(
         f"CREATE TABLE noetl.event_part PARTITION OF noetl.event FOR VALUES FROM ({LOW}) TO ({HIGH})"
     )
-    source = await LogSource.open(SourceOptions(pg.dsn, poll_ms=0, sweep_round_s=0))
+    source = await LogSource.open(SourceOptions(pg.dsn, poll_ms=0, late_poll_s=0, sweep_round_s=0))
     opened.push_async_callback(source.close)
-    kept = Kept(), Kept()
+    kept = Kept(), Kept(), Kept()
     live, _, _ = source.lanes(kept[0], StoreClock())
     _, _, sweep = source.lanes(kept[1], StoreClock())
+    _, late, _ = source.lanes(kept[2], StoreClock())
     parts = (await pg.fetch("SELECT count(*) FROM pg_inherits WHERE inhparent = 'noetl.event'::regclass"))[0]
-    return Side(Real(pg.dsn, opened), Followed(live, kept[0]), Followed(sweep, kept[1]), parts[0])
+    lanes = Followed(live, kept[0]), Followed(late, kept[2]), Followed(sweep, kept[1])
+    return Side(Real(pg.dsn, opened), *lanes, parts[0])
 
 
 class _Writers:
@@ -266,10 +277,10 @@ class _Writers:
         low, high = (LOW, HIGH) if self.attached and chance.random() < 0.6 else (HIGH, HIGH + 500)
         key = chance.randrange(low, high), chance.randrange(1000) * 1000 + self.used
         keys.append(key)
-        old, savepoint = chance.random() < 0.15, chance.random() < 0.4
+        age_s, savepoint = chance.choices(AGES_S, (6, 2, 1))[0], chance.random() < 0.4
         for log in logs:
-            await log.insert(tx, key, old=old, savepoint=savepoint)
-        return f"insert {key} in {tx}, old={old}, savepoint={savepoint}"
+            await log.insert(tx, key, age_s=age_s, savepoint=savepoint)
+        return f"insert {key} in {tx}, age_s={age_s}, savepoint={savepoint}"
 
     async def _end(self, logs: Sequence[Log]) -> str:
         tx = self.chance.choice(sorted(self.busy))
@@ -292,18 +303,26 @@ async def test_both_servers_emit_the_same_rows_lane_by_lane(
         ours, real = _simulated(), await _real(pg, opened)
         for side in ours, real:
             opened.push_async_callback(side.live.close)
+            opened.push_async_callback(side.late.close)
             opened.push_async_callback(side.sweep.close)
         writers, emitted, said = _Writers(seed), 0, ["at first"]
+        only_late: set[Key] = set()
         for number in range(24 if seed else 16):
             found = [await side.live.poll() for side in (ours, real)]
             assert found[0] == found[1], (seed, said)
             emitted += len(found[0][0])
+            if number % 3 == 2:
+                late = [await side.late.poll() for side in (ours, real)]
+                assert late[0] == late[1], (seed, said)
+                emitted += len(late[0][0])
+                only_late |= late[0][0] - ours.live.kept.keys()
             if number % 8 == 7:
                 swept = [await side.sweep.poll(side.parts + 1) for side in (ours, real)]
                 assert swept[0][:2] == swept[1][:2], (seed, said)
                 emitted += len(swept[0][0])
             said.append(await writers.step([ours.log, real.log]))
-        assert emitted > 4
+        assert emitted > 2
+        assert seed or only_late, "no row was the late lane's alone"
         for tx in sorted(writers.busy):
             for side in ours, real:
                 await side.log.end(tx, commit=False)

@@ -19,6 +19,7 @@ from sidecar.core.authority import Coverage, Partition, StoredEvent, Watermark
 from sidecar.core.event import Event
 from tests.contract.model import ordered
 from tests.simulation.clockwork import microseconds
+from tests.simulation.order import Inserted
 from tests.simulation.script import (
     PARTITION_WIDTH,
     PARTITIONS,
@@ -56,6 +57,13 @@ class Facts:
     event ids.
     """
 
+    rejoin: bool = False
+    """The gate NOETL_CHAIN_REJOIN is on: pieces in their true order are a chain."""
+    inserted: Inserted = field(default_factory=Inserted)
+    changed_unseen: set[int] = field(default_factory=set)
+    """Rows that were changed before anybody had seen them as they were inserted."""
+    published: set[tuple[int, int]] = field(default_factory=set)
+    """Joins, tip and root, over which a verdict was given."""
     states: list[tuple[int, State]] = field(default_factory=lambda: [(0, frozenset())])
     lost: set[int] = field(default_factory=set)
     deleted: set[int] = field(default_factory=set)
@@ -74,6 +82,8 @@ class Facts:
 
     row_at: int = 0
     """When a row last became visible, or changed."""
+    taken_at: int = -1
+    """When a row last left the log, or changed."""
     meddled_at: int = -1
     """When somebody last took a row from the log or put one into the store."""
     all: dict[int, Event] = field(default_factory=dict)
@@ -83,6 +93,8 @@ class Facts:
         """The log changed."""
         if state - self.log:
             self.row_at = at
+        if self.log - state:
+            self.taken_at = at
         self.states.append((at, state))
         self.all |= {event.event_id: event for event in state}
         for event in state:
@@ -90,11 +102,14 @@ class Facts:
             if event not in known:
                 known.append(event)
         shown = tuple(event for event in state if not self._passed_by(event, at))
+        self.inserted.passed_by |= {event.event_id for event in state.difference(shown) - self.states[-2][1]}
         # A chain that lost its beginning to a pruned partition goes on where it stands.
         for rows in (tuple(state), shown, *([tuple(self.all.values())] if self.left else [])):
-            label, chain = ordered(rows)
-            if label == "ordered":
-                self.chains.update(tuple(chain[:length]) for length in range(1, len(chain) + 1))
+            label, links = ordered(rows)
+            joined = self.inserted.in_row(rows) if self.rejoin else None
+            if label == "ordered" or joined is not None:
+                chain = tuple(joined or links)
+                self.chains.update(chain[:length] for length in range(1, len(chain) + 1))
 
     def _passed_by(self, event: Event, at: int) -> bool:
         """Whether the live lane cannot have shown the row, and no other lane has: its clock is old."""
@@ -135,10 +150,18 @@ class Facts:
             if one in self.lost and not any({one, two} <= _ids(state) for _, state in self.states):
                 return f"{two} stands on a row that was lost before"
         if self.foreign or self.deleted or self.left or self.lost.intersection(ids[:-1]):
-            prevs = [None, *(event.event_id for event in chain)]
-            linked = all(event.prev_event_id == prev for event, prev in zip(chain, prevs, strict=False))
+            behind = all(self._stands_behind(one, two) for one, two in pairwise(chain))
+            linked = chain[0].prev_event_id is None and behind
             return None if linked else "its links do not hold"
+        if self.updated:  # which version of a row may be served was looked at above
+            known_ids = {tuple(event.event_id for event in each) for each in self.chains}
+            return None if tuple(ids) in known_ids else "its log never was that"
         return None if chain in self.chains else "its log never was that"
+
+    def _stands_behind(self, one: Event, two: Event) -> bool:
+        if self.rejoin and two.prev_event_id is None:
+            return self.inserted.follows(one.event_id, two.event_id)
+        return two.prev_event_id == one.event_id
 
     @property
     def ever(self) -> bool:
@@ -166,6 +189,10 @@ class World:
         self._say = say
         self._open: dict[int, Transaction] = {}
         self._foreign = 0
+        self._done = 0
+        """How many rows were inserted and transactions committed: the true order of both."""
+        self._inserted: dict[tuple[int, int], tuple[int, int]] = {}
+        self._began: dict[int, int] = {}
         self._back_up: asyncio.Task[None] | None = None
 
     async def play(self, kill: Callable[[Kill], None]) -> None:
@@ -211,6 +238,10 @@ class World:
         transaction = self._open.setdefault(tx, Transaction())
         try:
             self.server.insert(transaction, row_of(stamped), savepoint=savepoint)
+            self._done += 1
+            began = self._began.setdefault(tx, microseconds())
+            began = microseconds() if savepoint else began
+            self._inserted[stamped.execution_id, stamped.event_id] = self._done, began
         except Down:
             self._say(f"tx {tx}: {short(stamped)} found no server")
 
@@ -227,7 +258,16 @@ class World:
             return
         rows = [short(row.event) if row else f"-{key[1]}" for key, row, _ in transaction.writes]
         self._say(f"tx {tx} (xid {transaction.xid}) commits {', '.join(rows)}")
+        self._shows(transaction)
         self._look({key[0] for key, _, _ in transaction.writes})
+
+    def _shows(self, transaction: Transaction) -> None:
+        self._done += 1
+        for (execution_id, event_id), _, _ in transaction.writes:
+            inserted = self._fact(execution_id).inserted
+            number, began = self._inserted[execution_id, event_id]
+            inserted.number[event_id], inserted.began_at[event_id] = number, began
+            inserted.shown[event_id], inserted.shown_at[event_id] = self._done, microseconds()
 
     def _pin(self, tx: int) -> None:
         if self.server.up:
@@ -235,7 +275,7 @@ class World:
             self.server.begin_writing(self._open[tx])
             self._say(f"tx {tx} pins the horizon")
 
-    def _update(self, execution_id: int, nth: int) -> None:
+    def _update(self, execution_id: int, nth: int | None) -> None:
         if (event := self._nth(execution_id, nth)) is not None:
             key = (execution_id, event.event_id)
             old = self.server.table[key].row
@@ -243,6 +283,8 @@ class World:
                 event, body=body_of(event.event_id, old.created_at, changed=True)
             )
             self._fact(execution_id).updated.add(event.event_id)
+            if event.event_id not in self._fact(execution_id).delivered:
+                self._fact(execution_id).changed_unseen.add(event.event_id)
             self._say(f"{short(event)} gets another body")
             self._at_once(lambda tx: self.server.insert(tx, replace(old, event=changed)), execution_id)
 
@@ -253,8 +295,12 @@ class World:
             self._say(f"{short(event)} is deleted")
             self._at_once(lambda tx: self.server.delete(tx, (execution_id, event.event_id)), execution_id)
 
-    def _nth(self, execution_id: int, nth: int) -> Event | None:
+    def _nth(self, execution_id: int, nth: int | None) -> Event | None:
         rows = sorted(self.server.of(execution_id).values(), key=lambda event: event.event_id)
+        if nth is None:
+            shown = self._fact(execution_id).inserted.shown
+            rows = [event for event in rows if event.prev_event_id is None]
+            rows, nth = sorted(rows, key=lambda event: shown[event.event_id]), -1
         return rows[nth % len(rows)] if rows and self.server.up else None
 
     def _at_once(self, write: Callable[[Transaction], None], execution_id: int) -> None:
@@ -308,12 +354,14 @@ class World:
         self._say(f"{what}: {'begins' if on else 'ends'}")
         if what == "full":
             self.disk.full = on
+        elif what == "stall":
+            self.weather.stalled = on
         else:
             self.weather.storm = on
 
     def calm(self) -> None:
         """Nothing disturbs any more."""
-        self.disk.full = self.weather.storm = False
+        self.disk.full = self.weather.storm = self.weather.stalled = False
 
     # The store
 
@@ -348,12 +396,14 @@ class World:
             head_event_id=head,
             watermark=Watermark(1, rows),
             coverage=coverage and Coverage(coverage.root_event_id, rows),
+            head_anchor=None,
         )
 
     # Facts
 
     def _fact(self, execution_id: int) -> Facts:
-        return self.facts.setdefault(execution_id, Facts(crashed=self.crashed))
+        fresh = Facts(crashed=self.crashed, rejoin=self._script.rejoin)
+        return self.facts.setdefault(execution_id, fresh)
 
     def _look(self, executions: set[int]) -> None:
         now = microseconds()

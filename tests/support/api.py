@@ -14,7 +14,7 @@ import httpx2
 import jsonschema_rs
 import msgspec
 
-from sidecar.board import Board
+from sidecar.service.board import Board
 from sidecar.settings import Bind
 from sidecar.web.listener import Listener
 from tests.support.service import Service

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from sidecar.certified import Answer
 from sidecar.core.certificate import Decision
@@ -14,6 +18,26 @@ from tests.unit.core.build import E
 
 NOW_TEXT = "2023-11-14T22:13:20"
 """SERVER_NOW as a body spells it."""
+BEFORE_TEXT = "2023-11-14T22:13:19"
+"""A second before: older than a poll that begins at SERVER_NOW, and within its range."""
+
+
+Line = Callable[..., Awaitable[Scripted]]
+"""Opens a line over one folder, with the gate of certificates on; what else, its options say."""
+
+
+@asynccontextmanager
+async def lines(folder: Path) -> AsyncIterator[Line]:
+    """Lines over one folder, one after the other; their stores are closed at the end."""
+    opened: list[Scripted] = []
+
+    async def start(**options: Any) -> Scripted:
+        opened.append(await Scripted.open(folder, **({"cert": True} | options)))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        await each.store.close()
 
 
 def step(event_id: int, prev: int | None, kind: str = "ctx.updated", *, at: str = NOW_TEXT) -> Event:

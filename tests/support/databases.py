@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -34,6 +35,12 @@ def run_apart(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
+def beside(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` in a thread and loop of its own: the caller's loop may be running."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run_apart, work).result()
+
+
 class Server:
     """A server that clones a template with the event table; embedded, or the one of the variable."""
 
@@ -46,7 +53,13 @@ class Server:
     def started(cls, folder: Path | None) -> Server:
         """An embedded server over the programs in `folder`; None: those the demo would take."""
         embedded = EmbeddedPostgres.start(
-            {"max_connections": "200", "max_prepared_transactions": "20"}, bin=folder
+            {
+                "max_connections": "200",
+                "max_prepared_transactions": "20",
+                "wal_level": "logical",
+                "max_wal_size": "128MB",
+            },
+            bin=folder,
         )
         return cls(embedded.dsn(), embedded)
 
@@ -141,6 +154,10 @@ class Database:
         rows: list[Any] = await conn.fetch(sql, *arguments)
         await conn.close()
         return rows
+
+    async def holds(self, sql: str, *arguments: Any) -> bool:
+        """Whether the first value of the first row is true, or more than 0."""
+        return bool((await self.fetch(sql, *arguments))[0][0])
 
     async def close(self) -> None:
         """Close what the test left open, not waiting for a statement that still runs."""

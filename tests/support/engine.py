@@ -54,13 +54,15 @@ class Engine:
     async def write(self, executions: range, rows: int) -> None:
         conn = await self.connected()
         for _ in range(rows):
-            for execution in executions:
-                event_id = next(self._ids)
-                row = event_row(execution, event_id, prev=self._tips.get(execution))
-                await insert_rows(conn, [row])
-                self._tips[execution] = event_id
-                self.written.add((execution, event_id))
+            await self._extend(conn, executions)
         await conn.close()
+
+    async def _extend(self, conn: Any, executions: range) -> None:
+        for execution in executions:
+            event_id = next(self._ids)
+            await insert_rows(conn, [event_row(execution, event_id, prev=self._tips.get(execution))])
+            self._tips[execution] = event_id
+            self.written.add((execution, event_id))
 
     async def log(self) -> dict[Key, int]:
         """Every row of the table with its xmin."""
@@ -72,10 +74,11 @@ class Engine:
         return found
 
     async def write_until_lost(self, executions: range) -> None:
-        """Write single-row transactions until the server goes away."""
+        """Write single-row transactions over one connection until the server goes away."""
+        conn = await self.connected()
         try:
             while True:
-                await self.write(executions, 1)
+                await self._extend(conn, executions)
         except LOST:
             return
 

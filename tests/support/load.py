@@ -38,6 +38,8 @@ class Load:
     seed: int = 1
     writers: int = 24
     longest_s: float = 2.0
+    up_to: int | None = None
+    """No transaction begins from so many written rows on, until `go_on` moves it; None: no bound."""
     committed: int = 0
     early: int = 0
     rolled_back: int = 0
@@ -67,10 +69,21 @@ class Load:
         async with self._moved:
             await self._moved.wait_for(lambda: self.committed >= committed)
 
+    async def go_on(self, up_to: int | None) -> None:
+        """Write on, up to about so many rows."""
+        async with self._moved:
+            self.up_to = up_to
+            self._moved.notify_all()
+
+    async def _let(self) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.up_to is None or self._written < self.up_to)
+
     async def _write(self) -> None:
         conn = await asyncpg.connect(self.dsn, timeout=30)
         try:
             while self._written < self.total:
+                await self._let()
                 await self._transaction(conn)
         finally:
             await conn.close()

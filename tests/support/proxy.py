@@ -1,7 +1,7 @@
 """A proxy on a port of this machine in front of a server that listens on a Unix socket or a port.
 
-It can close connections in the middle of an answer, and swallow what passes: sockets stay open
-and nobody answers, as after a router has lost its table.  What was connected then stays dead for
+It can close connections in the middle of an answer, stand still there, and swallow what passes: sockets stay
+open and nobody answers, as after a router has lost its table.  What was connected then stays dead for
 ever; what connects after `heal` works.
 """
 
@@ -44,8 +44,7 @@ class Proxy:
     def __init__(self, dsn: str, *, another_pid: bool = False) -> None:
         parts = urlsplit(dsn)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        self._host = query.get("host") or parts.hostname or "localhost"
-        self._port = int(query.get("port") or parts.port or 5432)
+        self.lead_to(dsn)
         self._user = quote(query.get("user") or parts.username or "postgres", safe="")
         self._password = f":{parts.password}" if parts.password else ""
         self._database = parts.path.lstrip("/")
@@ -53,9 +52,11 @@ class Proxy:
         self._links: set[Link] = set()
         self._swallowing = False
         self._answered_max: int | None = None
+        self._left: int | None = None
         self.at = 0
         self.swallowed = 0
         self.accepted = 0
+        self._came = asyncio.Event()
         self.cuts = 0
         self.open = asyncio.Event()
         """While it is not set, who connects waits for the server's first word."""
@@ -72,6 +73,20 @@ class Proxy:
     def links(self) -> int:
         """Connections whose client has not gone."""
         return len(self._links)
+
+    async def accepts(self, more: int) -> None:
+        """Wait for so many connections that come after this call."""
+        goal = self.accepted + more
+        while self.accepted < goal:
+            self._came.clear()
+            await self._came.wait()
+
+    def lead_to(self, dsn: str) -> None:
+        """The server of every connection from now on, as after a failover behind one name."""
+        parts = urlsplit(dsn)
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        self._host = query.get("host") or parts.hostname or "localhost"
+        self._port = int(query.get("port") or parts.port or 5432)
 
     def swallow(self) -> None:
         """From now on nothing passes, and what is connected now never will."""
@@ -94,8 +109,13 @@ class Proxy:
         for link in self._links:
             link.answered = 0
 
+    def stand_still_after(self, answered: int) -> None:
+        """So many more bytes of answers pass, over whatever connection, and then no more."""
+        self._left = answered
+
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
+        self._came.set()
         link = Link(writer)
         link.dead = self._swallowing
         self._links.add(link)
@@ -131,6 +151,8 @@ class Proxy:
                 if link.dead or target is None:
                     self.swallowed += len(piece)
                     continue
+                if answer and not self._lets(len(piece)):
+                    await asyncio.Event().wait()
                 target.write(self._renamed(piece) if answer and self._another_pid else piece)
                 await target.drain()
                 if answer and self._is_enough(link, len(piece)):
@@ -138,6 +160,11 @@ class Proxy:
         if not answer:
             return
         link.close()
+
+    def _lets(self, size: int) -> bool:
+        if self._left is not None:
+            self._left -= size
+        return self._left is None or self._left >= 0
 
     def _is_enough(self, link: Link, size: int) -> bool:
         link.answered += size

@@ -8,7 +8,6 @@ import os
 import signal
 import sqlite3
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.processes import catches
+from tests.support.waiting import until
 
 PATIENCE_S: Final = 30.0
 
@@ -37,8 +37,8 @@ FAST: Final = {
 class Running:
     """One sidecar process; made by `start`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, store: Path) -> None:
-        self.store = store
+    def __init__(self, process: asyncio.subprocess.Process, store: Path | str) -> None:
+        self.store = Path(store)
         self.lines: list[dict[str, Any]] = []
         self._process = process
         self._moved = asyncio.Condition()
@@ -46,7 +46,7 @@ class Running:
 
     @staticmethod
     @asynccontextmanager
-    async def start(dsn: str, store: Path, **variables: str) -> AsyncIterator[Running]:
+    async def start(dsn: str, store: Path | str, **variables: str) -> AsyncIterator[Running]:
         """Start it; it is killed at the end of the block if it still runs."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("NOETL_CHAIN_", "POSTGRES_"))}
         given = FAST | {"NOETL_CHAIN_DSN": dsn, "NOETL_CHAIN_STORE": str(store)} | variables
@@ -104,24 +104,28 @@ class Running:
 
     async def until(self, path: str, holds: Callable[[str], bool], *, patience_s: float = PATIENCE_S) -> str:
         """Ask a route until its body is as wanted."""
-        async with asyncio.timeout(patience_s):
-            while not holds(body := await self.get(path)):  # noqa: ASYNC110 - another process has no event
-                await asyncio.sleep(0.05)
+        body = ""
+
+        async def held() -> bool:
+            nonlocal body
+            body = await self.get(path)
+            return holds(body)
+
+        await until(held, within_s=patience_s, every_s=0.05, showing=lambda: body)
         return body
 
     async def stores(self, rows: int, *, patience_s: float = PATIENCE_S) -> None:
         """Wait until so many event rows are in the store."""
-        deadline = time.monotonic() + patience_s
-        while (stored := stored_rows(self.store)) < rows:
+
+        def held() -> bool:
             assert self._process.returncode is None, self.lines
-            assert time.monotonic() < deadline, f"{stored} of {rows} rows are stored"
-            await asyncio.sleep(0.02)
+            return stored_rows(self.store) >= rows
+
+        await until(held, within_s=patience_s, showing=lambda: f"{stored_rows(self.store)} of {rows} rows")
 
     async def listens_to_signals(self) -> None:
         """Wait until the program has its handlers: before that the interpreter starts."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not catches(self.pid, signal.SIGTERM):  # noqa: ASYNC110 - another process has no event
-                await asyncio.sleep(0.001)
+        await until(lambda: catches(self.pid, signal.SIGTERM), within_s=PATIENCE_S, every_s=0.001)
 
     async def silent(self) -> None:
         """Wait until everything it wrote is in `lines`."""

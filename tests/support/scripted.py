@@ -49,9 +49,9 @@ class Scripted:
         self._compose(**options)
 
     @classmethod
-    async def open(cls, folder: Path, **options: Any) -> Self:
+    async def open(cls, folder: Path, *, rejoining: bool = False, **options: Any) -> Self:
         path = folder / "chain.db"
-        return cls(path, await ChainStore.open(str(path)), **options)
+        return cls(path, await ChainStore.open(str(path), rejoining=rejoining), **options)
 
     def _compose(
         self,
@@ -75,18 +75,20 @@ class Scripted:
         self.comparator = Comparator(
             self.store,
             self,
-            self.feed,
+            self.feed.settling,
             windows,
             projecting=cert if projecting is None else projecting,
             certified=self.certified,
         )
 
-    async def restart(self, **options: Any) -> None:
+    async def restart(self, *, rejoining: bool | None = None, **options: Any) -> None:
         """What is in memory is gone; what is stored is not."""
         await self.store.close()
-        self.store = await ChainStore.open(str(self.path))
+        on = self.store.rejoining if rejoining is None else rejoining
+        self.store = await ChainStore.open(str(self.path), rejoining=on)
         self._compose(**(self._options | options))
         await self.store.flag_held()
+        await self.certified.begin(self.store)
 
     # The log
 
@@ -122,8 +124,8 @@ class Scripted:
     def batch(self, *events: Event, lane: str = "live", **more: Any) -> Batch:
         began_at = self.store.clock.now()
         rows = tuple(
-            TailRow(event, self._xmins[event], None, self.epoch, self._xmin + 1, self.store.clock.now())
-            for event in events
+            TailRow(event, xmin, xmin, self.epoch, self._xmin + 1, self.store.clock.now())
+            for event, xmin in ((event, self._xmins[event]) for event in events)
         )
         cursor = Cursor(lane, self._xmin, self.epoch, "scope", "tree", SERVER_NOW)
         return Batch(
@@ -133,7 +135,7 @@ class Scripted:
             SERVER_NOW,
             rows=rows,
             cursor=cursor,
-            **({"began_at": began_at} | more),
+            **({"read_at": began_at, "began_at": began_at} | more),
         )
 
     async def deliver(self, *events: Event, lane: str = "live", **more: Any) -> FeedReport:

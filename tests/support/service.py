@@ -6,20 +6,26 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 import structlog
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from sidecar.app import assembled
-from sidecar.board import Board
 from sidecar.core.authority import GuardedRead, Partition
-from sidecar.line import Instruments, Line
+from sidecar.readings import Reading
+from sidecar.service.board import Board
+from sidecar.service.line import Line
+from sidecar.service.told import Instruments
 from sidecar.settings import Settings
 from sidecar.store import ChainStore
+from sidecar.store.unit import StoreUnit
 from sidecar.telemetry.health import Health
 from sidecar.telemetry.metrics import Metrics
+
+T = TypeVar("T")
 
 PATIENCE_S = 20.0
 
@@ -36,10 +42,44 @@ FAST: dict[str, Any] = {
 }
 
 
-class Service:
-    """A running line.  Waiting looks again whenever a batch is stored or a tick has ended."""
+class Writes:
+    """The write transactions under way: what one has committed can be read before it is told."""
 
-    def __init__(self, store: ChainStore, line: Line, metrics: Metrics, health: Health, board: Board) -> None:
+    def __init__(self, store: ChainStore) -> None:
+        self._real = store.transact
+        self._under_way: set[asyncio.Event] = set()
+
+    async def transact(self, work: Callable[[StoreUnit], Awaitable[T]]) -> T:
+        ended = asyncio.Event()
+        self._under_way.add(ended)
+        try:
+            return await self._real(work)
+        finally:
+            self._under_way.discard(ended)
+            ended.set()
+
+    async def told(self) -> None:
+        """Wait until the caller of each has gone on: it counts and logs before it waits again."""
+        for each in [*self._under_way]:
+            await each.wait()
+
+
+class Service:
+    """A running line.  Waiting looks again whenever a batch is stored or a tick has ended.
+
+    A state that was waited for is in the metrics and in the log when the wait is over.
+    """
+
+    def __init__(
+        self,
+        store: ChainStore,
+        line: Line,
+        metrics: Metrics,
+        health: Health,
+        board: Board,
+        writes: Writes,
+    ) -> None:
+        self._writes = writes
         self.board = board
         self.store = store
         self.line = line
@@ -50,6 +90,7 @@ class Service:
         """Wait for a state, or fail."""
         async with asyncio.timeout(patience_s):
             await self.line.progress.until(holds)
+            await self._writes.told()
 
     async def stored(self, execution_id: int, rows: int) -> None:
         """Wait until so many rows of the execution are stored."""
@@ -121,6 +162,21 @@ class Service:
 
         await self.until(holds)
 
+    async def followed(self) -> None:
+        """Wait until every lane has a horizon and nothing is due.
+
+        From then on a row is first seen by a poll that knows its xid, and by no log read.  A lane gets
+        its horizon with its second poll.
+        """
+
+        async def holds() -> bool:
+            cursors = await self.store.cursors()
+            lanes = {lane.partition(":")[0] for lane in cursors}
+            return lanes == {"live", "late", "sweep"} and all(each.horizon for each in cursors.values())
+
+        await self.until(holds)
+        await self.idle()
+
     async def looked(self) -> None:
         """Wait for a look at the store that began after this call."""
         goal = self.line.looks + 2  # the first may be under way
@@ -169,30 +225,36 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
 
 
 @asynccontextmanager
-async def service(dsn: str, store: Path, **settings: Any) -> AsyncIterator[Service]:
+async def service(dsn: str, store: Path | str, **settings: Any) -> AsyncIterator[Service]:
     """Run the sidecar over `dsn` and the store file until the block ends.
 
     What ends the line before that is raised at the end of the block.
 
     Args:
-        settings: By their field names; and `log`, the line's logger.
+        settings: By their field names; and `log`, the line's logger, and `health`.
     """
     log: FilteringBoundLogger = settings.pop("log", None) or structlog.get_logger()
+    health: Health = settings.pop("health", None) or Health()
     given = Settings.given(dsn=dsn, store=str(store), **(FAST | settings))
     metrics = Metrics(replicas=len(given.store_replicas))
-    instruments = Instruments(metrics, Health(), log)
+    instruments = Instruments(metrics, health, log)
     board = Board(given, instruments.health)
     async with (
         ChainStore.open(
-            given.store, evidence_max_bytes=given.evidence_max_bytes, max_bytes=given.store_max_bytes
+            given.store,
+            evidence_max_bytes=given.evidence_max_bytes,
+            max_bytes=given.store_max_bytes,
+            rejoining=given.rejoin is Reading.ON,
         ) as opened,
         assembled(given, opened, instruments, board) as line,
     ):
-        running = asyncio.create_task(line.run())
-        try:
-            yield Service(opened, line, instruments.metrics, instruments.health, board)
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
-            if not running.cancelled():
-                running.result()
+        writes = Writes(opened)
+        with patch.object(opened, "transact", writes.transact):
+            running = asyncio.create_task(line.run())
+            try:
+                yield Service(opened, line, instruments.metrics, instruments.health, board, writes)
+            finally:
+                running.cancel()
+                await asyncio.wait({running})
+                if not running.cancelled():
+                    running.result()

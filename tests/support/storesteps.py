@@ -18,7 +18,7 @@ from sidecar.core.event import Event
 from sidecar.core.horizon import Cursor
 from sidecar.errors import Forked, Invalid, NotHead
 from sidecar.store import ChainStore
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.contract.events import chain
 from tests.support.changing import replace
 
@@ -57,7 +57,7 @@ async def fork(store: ChainStore) -> object:
 async def fed(store: ChainStore) -> object:
     """As a feed extends: rows, record, work list, cursor and epoch in one unit."""
 
-    async def work(unit: SqliteUnit) -> int:
+    async def work(unit: StoreUnit) -> int:
         now = store.clock.now()
         record = (await unit.partitions((FED,))).get(FED) or Partition(FED)
         rows = log_of(FED, 1, 2, 3)[record.head_seq :]
@@ -77,7 +77,7 @@ async def fed(store: ChainStore) -> object:
 
 
 async def cursor_moves(store: ChainStore) -> object:
-    async def work(unit: SqliteUnit) -> None:
+    async def work(unit: StoreUnit) -> None:
         unit.put_cursor(Cursor("live", 9, "s/1/a/b", "s", "t", 2))
         unit.drop_cursor("late")
         unit.drop_due(FED)

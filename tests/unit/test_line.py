@@ -10,7 +10,9 @@ import pytest
 import structlog
 
 from sidecar.errors import InvariantError, SourceUnavailable, StoreError, StoreFull
-from sidecar.line import Instruments, Line, ReplicaStep
+from sidecar.service.line import Line
+from sidecar.service.replicas import ReplicaStep, replicate
+from sidecar.service.told import Instruments, Progress
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics
 from tests.support.captured import captured
@@ -83,7 +85,7 @@ async def test_the_late_lane_begins_when_the_sweep_has_been_round(monkeypatch: p
         pauses += 1
         sweep.state.caught_up = pauses == 3
 
-    monkeypatch.setattr("sidecar.line.asyncio.sleep", pause)
+    monkeypatch.setattr("sidecar.service.line.asyncio.sleep", pause)
     health.watch("late", tick_seconds=1)
     with pytest.raises(StartedError, match="late"):
         await line._follow(cast("Any", late))
@@ -129,14 +131,13 @@ async def test_a_replica_that_fails_is_told_once_and_tried_again(monkeypatch: py
     async def sleep(seconds: float) -> None:
         pauses.append(round(seconds, 1))
 
-    monkeypatch.setattr("sidecar.line.asyncio.sleep", sleep)
-    metrics, health, nobody = Metrics(replicas=1), Health(), cast("Any", None)
+    monkeypatch.setattr("sidecar.service.replicas.asyncio.sleep", sleep)
+    metrics, health = Metrics(replicas=1), Health()
     log, said = captured()
     instruments = Instruments(metrics, health, log)
-    line = Line((), nobody, nobody, _nothing, instruments, tick_s=1)
     replica = Faltering("a", "a", "a", "b", "applies", "b", "b")
     with pytest.raises(InvariantError):
-        await line._replicate(0, replica)
+        await replicate(0, replica, instruments, Progress())
     assert [(each["event"], each.get("reason")) for each in said] == [
         ("replica_away", "a"), ("replica_away", "b"), ("replica_resumed", None), ("replica_away", "b"),
     ]  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp
 
-from sidecar import documents
 from sidecar.core.acceptance import Controls, Floors, Run, accept
 from sidecar.core.authority import Coverage as Cover
 from sidecar.core.authority import GuardedRead, Partition, Reason, Watermark
@@ -20,14 +19,17 @@ from sidecar.core.links import order_by_links
 from sidecar.core.picture import picture
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog, Snapshot
+from sidecar.core.shards import Shard
 from sidecar.core.verdict import Judgement, Kind, Verdict
-from sidecar.documents import Document
+from sidecar.inspection import documents
+from sidecar.inspection.documents import Document
+from sidecar.service.standing import Standing
+from sidecar.service.status import LaneNow, Process, document
 from sidecar.settings import Arming, Bind, Reading
-from sidecar.standing import Standing
-from sidecar.status import LaneNow, Process, document
 from sidecar.store.findings import Kept
+from sidecar.store.handover import Filled
 from sidecar.store.listing import Place
-from sidecar.store.overview import Sizes
+from sidecar.store.sizes import Sizes
 from sidecar.web.api import application
 from sidecar.web.data import Execution, never_seen
 from sidecar.web.faces import Faced
@@ -79,6 +81,8 @@ def standing(
         pending_s=pending_s,
         dangling_s=dangling_s,
         size=Sizes(used=412 * 2**20, free=63 * 2**30, wal=6 * 2**20),
+        live_workers=3,
+        filled=Filled(Shard()),
     )
 
 
@@ -88,8 +92,9 @@ def told(
     lanes: Sequence[LaneNow] = LANES,
     gates: dict[str, Reading] | None = None,
     arming: Arming = Arming.ARMED,
+    shard: Shard | None = None,
 ) -> Document:
-    return document(stands, lanes, Process(gates or ON, arming, not_ready))
+    return document(stands, lanes, Process(gates or ON, arming, not_ready), shard or Shard())
 
 
 # Executions

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from sidecar.errors import ConfigError, InvariantError, StoreBusy
 from sidecar.settings import Bind
 from sidecar.web.api import BODY_MAX_BYTES, TARGET_MAX_BYTES, Endpoint, application
+from sidecar.web.login import TRIES, TRY_EVERY_S
 from sidecar.web.problem import HEADERS
 
 LOOPBACK = Bind("127.0.0.1", 9110)
@@ -117,6 +118,27 @@ def test_a_wrong_token_is_refused_everywhere_and_not_repeated(header: str) -> No
         refused(answer, 401, "wrong_token")
         assert TOKEN not in answer.text
         assert "wrong" not in answer.text.replace("wrong_token", "").replace("Wrong token", "")
+
+
+@pytest.mark.parametrize("place", [LOOPBACK, ELSEWHERE])
+def test_wrong_tokens_are_few_and_the_right_one_is_never_kept_out(place: Bind) -> None:
+    here = client(place, TOKEN)
+    for _ in range(TRIES):
+        refused(here.get("/api/v1/small", headers=bearer("wrong")), 401, "wrong_token")
+        assert here.get("/api/v1/bodies", headers=bearer(TOKEN)).status_code == 200
+    answer = here.get("/api/v1/small", headers=bearer("wrong"))
+    refused(answer, 429, "rate_limited")
+    assert 1 <= int(answer.headers["retry-after"]) <= TRY_EVERY_S
+    refused(here.get("/api/v1/none", headers=bearer("wrong")), 429, "rate_limited")
+    assert here.get("/api/v1/bodies", headers=bearer(TOKEN)).status_code == 200
+    # Nor do they use up what a browser has for its way in.
+    entered = here.post(
+        "/login",
+        data={"token": TOKEN},
+        headers={"origin": "http://127.0.0.1:9110"},
+        follow_redirects=False,
+    )
+    assert entered.status_code == 303
 
 
 def test_payload_stays_closed_on_loopback_too_until_a_token_is_configured_and_presented() -> None:

@@ -20,6 +20,7 @@ from tests.support.databases import Database
 from tests.support.rows import chain_rows, event_row
 from tests.support.running import Running
 from tests.support.service import service
+from tests.support.waiting import until
 from tests.web.planted import COLUMNS, MARKS, MATCHED, REFUSED
 
 
@@ -60,8 +61,7 @@ async def test_verdicts_and_findings_come_as_they_are_reached_and_without_payloa
                         break
         assert lines[0] == "retry: 5000"
         assert not any(mark in line for mark in MARKS for line in lines)
-        while sidecar.board.hub.listeners:  # noqa: ASYNC110 - the other end of a socket has no event
-            await asyncio.sleep(0.01)
+        await until(lambda: not sidecar.board.hub.listeners)
 
 
 async def test_a_slow_listener_loses_the_oldest_and_is_told_how_many() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import MutableMapping
 from typing import Any
 
 import httpx2
@@ -106,6 +107,28 @@ async def test_no_header_of_a_client_names_another_client() -> None:
     stop.set()
     await asyncio.wait_for(task, 5)
     assert codes == [401] * 5 + [429]
+
+
+async def test_whoever_leaves_in_the_middle_of_a_form_is_no_bug_of_ours() -> None:
+    """What the application raises the server logs as an error, with a stack trace."""
+    came: list[MutableMapping[str, Any]] = [
+        {"type": "http.request", "body": b"token=", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return came.pop(0)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    headers = {"host": "127.0.0.1", "content-type": "application/x-www-form-urlencoded"}
+    scope = dict(of("127.0.0.1", **headers).scope)
+    scope |= {"path": "/login", "raw_path": b"/login", "query_string": b"", "root_path": ""}
+    await application(ENDPOINTS, LOOPBACK, TOKEN)(scope, receive, send)
+    assert came == []
+    assert [message.get("status") for message in sent] == [400, None]
 
 
 def test_behind_tls_the_cookie_is_for_tls_alone() -> None:

@@ -7,6 +7,8 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from sidecar.telemetry.metrics import Metrics
 from tests.support.databases import Database
 from tests.support.rows import chain_rows
@@ -25,6 +27,7 @@ def test_i55_every_series_of_the_audit_is_there_at_0() -> None:
     assert value(registry, "audit_round_progress_ratio") == 0
 
 
+@pytest.mark.torture
 async def test_a_row_changed_while_no_horizon_was_kept_is_found_by_the_audit(
     pg: Database, tmp_path: Path
 ) -> None:
@@ -56,6 +59,7 @@ async def test_a_row_changed_while_no_horizon_was_kept_is_found_by_the_audit(
         assert (await it.read(E)).events is None
 
 
+@pytest.mark.torture
 async def test_an_outage_pauses_the_audit_and_it_goes_on(pg: Database, tmp_path: Path) -> None:
     """Its loop reports the trouble like every other one and ends nothing."""
     path = tmp_path / "chain.db"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ import httpx2
 import pytest
 
 import sidecar.certified
-from sidecar.board import Board
 from sidecar.certified import Answer, Certified, created_at
 from sidecar.core.certificate import MAX_CONSECUTIVE_SKIPS, Decision, Roller, Tally
 from sidecar.core.digest import canonical_json, digest
@@ -26,32 +25,23 @@ from sidecar.core.due import SECOND
 from sidecar.core.event import Event
 from sidecar.core.jsonvalue import rendered
 from sidecar.core.ports import Unit
-from sidecar.core.settle import Limits
 from sidecar.core.workflow import Fold, fold
+from sidecar.service.board import Board
 from sidecar.settings import Bind, Settings
 from sidecar.store import ChainStore
 from sidecar.telemetry.health import Health
 from sidecar.web.api import application
 from sidecar.web.data import Sources
-from tests.support.certified import ask, cached, decided, fresh, step, steps
+from tests.support.certified import Line, ask, cached, decided, fresh, lines, step, steps
 from tests.support.meddling import add_foreign_row, writing
 from tests.support.scripted import LONG, SERVER_NOW, Scripted
 from tests.unit.core.build import E, ev
 
-Line = Callable[..., Awaitable[Scripted]]
-
 
 @pytest.fixture
 async def line(tmp_path: Path) -> AsyncIterator[Line]:
-    opened: list[Scripted] = []
-
-    async def start(**options: Any) -> Scripted:
-        opened.append(await Scripted.open(tmp_path, **({"cert": True} | options)))
-        return opened[-1]
-
-    yield start
-    for each in opened:
-        await each.store.close()
+    async with lines(tmp_path) as start:
+        yield start
 
 
 @dataclass
@@ -170,13 +160,13 @@ async def test_a_skip_costs_the_same_whatever_the_length(line: Line, monkeypatch
     here = await line()
     await cached(here, *steps(1, 2, 3))
     read: list[int] = []
-    whole = sidecar.store.unit.SqliteUnit.chain
+    whole = sidecar.store.unit.StoreUnit.chain
 
     async def counting(unit: Any, execution_id: int) -> Any:
         read.append(execution_id)
         return await whole(unit, execution_id)
 
-    monkeypatch.setattr(sidecar.store.unit.SqliteUnit, "chain", counting)
+    monkeypatch.setattr(sidecar.store.unit.StoreUnit, "chain", counting)
     assert await decided(here) is Decision.SKIPPED
     assert read == []
 
@@ -361,95 +351,6 @@ async def test_r19_i38_a_site_that_does_not_observe_is_found_within_seventeen_ca
         calls += 1
         assert calls <= MAX_CONSECUTIVE_SKIPS + 1
     assert here.certified.take().divergences == 1
-
-
-async def test_r19_a_row_withheld_from_the_live_lane_is_a_miss_at_its_next_poll(line: Line) -> None:
-    here = await line()
-    await cached(here, *steps(1, 2))
-    withheld = here.commit(*steps(3, after=2))
-    await here.deliver(*withheld, lane="late")
-    assert here.certified.take().divergences == 0
-    await here.deliver()
-    assert here.certified.take().divergences == 1
-    assert await decided(here) is Decision.DIVERGENCE_DETECTED
-
-
-async def test_a_row_that_the_comparator_found_first_is_ticked_off_by_the_next_live_poll(line: Line) -> None:
-    here = await line()
-    await cached(here, *steps(1, 2))
-    found = here.commit(*steps(3, after=2))
-    await here.judge(E)
-    await here.deliver(*found)
-    await here.deliver()
-    assert here.certified.take().divergences == 0
-    assert (await ask(here)).state is not None
-
-
-async def test_a_live_poll_that_was_under_way_proves_nothing(line: Line) -> None:
-    here = await line()
-    await cached(here, *steps(1, 2))
-    under_way = here.batch()
-    found = here.commit(*steps(3, after=2))
-    await here.judge(E)
-    await here.feed.take(under_way)
-    assert here.certified.take().divergences == 0
-    await here.deliver(*found)
-    await here.deliver()
-    assert here.certified.take().divergences == 0
-
-
-async def test_a_row_that_waits_through_the_live_lane_is_not_watched(line: Line) -> None:
-    here = await line()
-    await cached(here, *steps(1, 2))
-    here.commit(*steps(3, after=2))
-    await here.write(*steps(4, after=3))  # waits; another lane had it before or not
-    await here.judge(E)
-    assert len((await here.guarded(E)).events or ()) == 4
-    await here.deliver(*[here.log[E][3]])
-    await here.deliver()
-    assert here.certified.take().divergences == 0
-
-
-async def test_a_row_delivered_live_behind_another_lane_is_not_watched(line: Line) -> None:
-    here = await line()
-    await cached(here, *steps(1, 2))
-    gap = here.commit(*steps(3, after=2))
-    waiting = here.commit(*steps(4, after=3))
-    await here.deliver(*waiting, lane="late")
-    await here.deliver(*waiting)  # the same version: known, and yet the live lane has shown it
-    await here.judge(E)
-    await here.deliver(*gap)
-    await here.deliver()
-    assert here.certified.take().divergences == 0
-
-
-async def test_a_row_that_found_no_place_is_not_watched(line: Line) -> None:
-    here = await line(limits=Limits(pool=1))
-    await cached(here, *steps(1, 2))
-    here.commit(*steps(3, after=2))
-    await here.write(*steps(4, 5, after=3))  # one waits, one overflows: the log is to be read again
-    await here.judge(E)
-    assert len((await here.guarded(E)).events or ()) == 5
-    await here.deliver()
-    assert here.certified.take().divergences == 0
-
-
-async def test_a_row_outside_the_live_range_is_no_miss(line: Line) -> None:
-    here = await line()
-    await cached(here, *steps(1, 2))
-    old = here.commit(step(3, 2, at="2023-11-14T22:00:00"))
-    await here.deliver(*old, lane="late")
-    await here.deliver()
-    assert here.certified.take().divergences == 0
-
-
-async def test_a_late_start_is_no_miss(line: Line) -> None:
-    here = await line()
-    here.commit(*steps(1, 2))
-    await here.sweep(E)
-    await here.deliver()
-    assert here.certified.take().divergences == 0
-    assert await decided(here) is Decision.UNCALIBRATED
 
 
 # -- restarts

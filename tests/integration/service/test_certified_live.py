@@ -105,6 +105,7 @@ def recording_of(name: str) -> Recording:
     return load(recorded_set(name).folder, name)
 
 
+@pytest.mark.torture
 async def test_a_short_log_played_live_skips_and_never_misses(pg: Database, tmp_path: Path) -> None:
     whole = recording_of(CLEAN)
     recording = only(whole, list(whole.verdicts or {})[:20])

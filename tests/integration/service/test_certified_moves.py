@@ -6,7 +6,7 @@ Source: spec 4.4-4.7.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +19,16 @@ from sidecar.errors import StoreLocked
 from sidecar.store import ChainStore
 from sidecar.store.connection import Connection
 from sidecar.store.retention import DAY_US, Retention
-from tests.support.certified import NOW_TEXT, ask, cached, decided, step, steps
+from tests.support.certified import NOW_TEXT, Line, ask, cached, decided, lines, step, steps
 from tests.support.meddling import add_foreign_row, writing
 from tests.support.scripted import Scripted
 from tests.unit.core.build import E, ev
 
-Line = Callable[..., Awaitable[Scripted]]
-
 
 @pytest.fixture
 async def line(tmp_path: Path) -> AsyncIterator[Line]:
-    opened: list[Scripted] = []
-
-    async def start(**options: Any) -> Scripted:
-        opened.append(await Scripted.open(tmp_path, **({"cert": True} | options)))
-        return opened[-1]
-
-    yield start
-    for each in opened:
-        await each.store.close()
+    async with lines(tmp_path) as start:
+        yield start
 
 
 # -- no skip over a store that moved

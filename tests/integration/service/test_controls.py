@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.app import verification
+from sidecar.commands.verify import verification
 from sidecar.comparator.controls import CONTROL_NAMES
 from sidecar.core.compare import Comparison, compare
 from sidecar.settings import Settings

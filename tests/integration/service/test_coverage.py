@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sidecar import gauges, standing
 from sidecar.core.acceptance import Controls, Floors, Reason
 from sidecar.core.coverage import Observation
-from sidecar.gauges import Gauges
-from sidecar.line import Instruments
+from sidecar.service import gauges, standing
+from sidecar.service.gauges import Gauges
+from sidecar.service.standing import Looker
+from sidecar.service.told import Instruments
 from sidecar.settings import Settings
-from sidecar.standing import Looker
 from sidecar.store import ChainStore
 from sidecar.telemetry.health import Health, NotReady
 from sidecar.telemetry.metrics import Metrics

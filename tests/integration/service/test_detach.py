@@ -6,7 +6,7 @@ Source: spec 1.8, 3.4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sidecar.comparator.loop import Comparator
@@ -21,6 +21,7 @@ from tests.integration.service.test_incidents import Parts, parts
 from tests.support.changing import replace
 from tests.support.databases import Database
 from tests.support.rows import chain_rows, event_row
+from tests.support.waiting import until
 
 SIDE = -15
 BOUNDS = "FOR VALUES FROM (-20) TO (-10)"
@@ -49,12 +50,6 @@ async def _judged(comparator: Comparator) -> tuple[Verdict, TickReport]:
     return judged.judgement.verdict, report
 
 
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():  # noqa: ASYNC110 - another session of Postgres has no event
-            await asyncio.sleep(0.01)
-
-
 async def _still_served(line: Parts) -> None:
     answer = await line.store.chain_if_authoritative(SIDE)
     assert [event.event_id for event in answer.events or ()] == [1, 2, 3]
@@ -80,7 +75,7 @@ async def test_a_partition_that_is_being_detached_concurrently_is_a_failed_read_
         async def pending() -> bool:
             return bool((await pg.fetch(PENDING))[0]["n"] == 1)
 
-        await _until(pending)
+        await until(pending)
         for _ in range(2):  # the tree has moved, and then stands still with the partition leaving
             verdict, report = await _judged(comparator)
             assert verdict is Verdict.LOG_READ_FAILED
@@ -119,7 +114,7 @@ async def test_a_detach_that_commits_under_a_waiting_read_is_a_failed_read(
         async def waiting() -> bool:
             return bool((await pg.fetch(WAITING))[0]["n"])
 
-        await _until(waiting)
+        await until(waiting)
         await transaction.commit()
         verdict, report = await judging
         assert verdict is Verdict.LOG_READ_FAILED

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from sidecar.app import backfilled, verification
+from sidecar.commands.backfill import backfilled
+from sidecar.commands.verify import verification
 from sidecar.settings import Settings
 from sidecar.store.check import check
 from tests.integration.test_audit import rig

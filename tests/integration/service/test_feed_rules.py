@@ -5,7 +5,7 @@ Source: spec 2.12.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from sidecar.core.due import Windows
-from sidecar.core.ports import Unit
+from sidecar.core.ports import ExecutionLog, Unit
 from sidecar.core.settle import Limits
 from sidecar.core.verdict import Verdict
 from sidecar.errors import SourceUnavailable, StoreFull
+from sidecar.store.overview import coverage
 from tests.support.meddling import add_foreign_row
 from tests.support.scripted import LONG, Scripted
 from tests.unit.core.build import E, chain, ev
@@ -66,6 +67,48 @@ async def test_a_refused_row_counts_once_however_many_lanes_deliver_it(line: Lin
     assert (partition.rows_seen, partition.held) == (2, 1)
 
 
+async def test_a_waiting_row_is_stored_with_the_position_that_the_wal_lane_came_with_later(
+    line: Line,
+) -> None:
+    here = await line()
+    await matched(here, 1)
+    waiting = here.commit(ev(3, 2))
+    await here.deliver(*waiting)
+    batch = here.batch(*waiting, lane="wal")
+    again = replace(batch, rows=tuple(replace(row, commit_lsn=77) for row in batch.rows))
+    assert (await here.feed.take(again)).rows == 0
+    await here.write(ev(2, 1))
+    assert await here.stored(E) == [1, 2, 3]
+    assert await here.store.transact(lambda unit: unit.commits(E)) == {3: 77}
+
+
+async def test_a_row_that_stands_twice_in_a_batch_is_one_row(line: Line) -> None:
+    """As the lane `wal` shows a row that was inserted and changed between two looks."""
+    here = await line()
+    await matched(here, 1)
+    first = here.batch(*here.commit(ev(2, 1)))
+    second = here.batch(*here.commit(ev(2, 1, note="changed")))
+    report = await here.feed.take(replace(second, rows=(*first.rows, *first.rows, *second.rows)))
+    assert (report.rows, (await here.partition(E)).rows_seen) == (1, 2)
+    assert [event.body for event in await here.store.chain(E)][1:] == [ev(2, 1, note="changed").body]
+    twice = here.batch(*here.commit(ev(4, 3)), *here.log[E].values())
+    report = await here.feed.take(replace(twice, rows=twice.rows * 2))
+    assert (report.rows, (await here.partition(E)).rows_seen, (await here.partition(E)).held) == (1, 3, 1)
+    assert await here.due(E) is not None
+
+
+async def test_the_xid_of_a_change_in_the_same_batch_is_no_proof(line: Line) -> None:
+    """Another transaction may have inserted the row long before."""
+    here = await line()
+    await matched(here, 1)
+    first = here.batch(*here.commit(ev(4, 3)))
+    second = here.batch(*here.commit(ev(4, 3, note="changed")))
+    assert second.rows[0].xid is not None
+    await here.feed.take(replace(second, rows=(*first.rows, *second.rows)))
+    waiting = here.feed.settling.pool(E)[4]
+    assert (waiting.event, waiting.xid) == (second.rows[0].event, None)
+
+
 async def test_a_stored_row_that_comes_again_is_dropped(line: Line) -> None:
     here = await line()
     await matched(here, 1, 2)
@@ -95,7 +138,7 @@ async def test_the_pool_of_one_execution_is_bounded_and_overflow_is_read_again(l
     here = await line(limits=Limits(pool=2))
     await matched(here, 1)
     await here.write(ev(3, 2), ev(4, 3), ev(5, 4))
-    assert len(here.feed.pool(E)) == 2
+    assert len(here.feed.settling.pool(E)) == 2
     assert (await here.partition(E)).held == 3
     due = await here.due(E)
     assert due is not None
@@ -112,7 +155,7 @@ async def test_all_pools_together_are_bounded(line: Line) -> None:
     for execution_id in (E, E + 1):
         root = ev(1, execution_id=execution_id)
         await here.write(root, *(ev(n, n - 1, execution_id=execution_id) for n in (3, 4)))
-    assert len(here.feed.pool(E)) + len(here.feed.pool(E + 1)) == 4
+    assert len(here.feed.settling.pool(E)) + len(here.feed.settling.pool(E + 1)) == 4
     assert (await here.partition(E + 1)).held == 3
     due = await here.due(E + 1)
     assert due is not None
@@ -124,7 +167,7 @@ async def test_rows_of_a_labelled_execution_are_counted_and_not_pooled(line: Lin
     await matched(here, 1)
     await here.write(ev(2))
     await here.write(ev(5, 4), ev(6, 5))
-    assert here.feed.pool(E) == {}
+    assert here.feed.settling.pool(E) == {}
     assert (await here.partition(E)).held == 3
 
 
@@ -133,7 +176,7 @@ async def test_held_survives_a_restart_and_the_log_is_read_again(line: Line) -> 
     await matched(here, 1)
     await here.write(ev(3, 2))
     await here.restart()
-    assert here.feed.pool(E) == {}
+    assert here.feed.settling.pool(E) == {}
     due = await here.due(E)
     assert due is not None
     assert due.reread is not None
@@ -177,10 +220,10 @@ async def test_a_batch_that_was_rolled_back_leaves_the_pool_as_it_was(
     with pytest.raises(StoreFull):
         await here.feed.take(batch)
     monkeypatch.undo()
-    assert here.feed.pool(E) == {}
+    assert here.feed.settling.pool(E) == {}
     assert (await here.feed.take(batch)).rows == 1
     assert (await here.partition(E)).rows_seen == 2
-    assert len(here.feed.pool(E)) == 1
+    assert len(here.feed.settling.pool(E)) == 1
 
 
 async def test_a_row_that_waited_and_left_the_log_is_forgotten(line: Line) -> None:
@@ -189,7 +232,7 @@ async def test_a_row_that_waited_and_left_the_log_is_forgotten(line: Line) -> No
     await here.write(ev(3, 2))
     del here.log[E][3]
     await here.judge(E)
-    assert here.feed.pool(E) == {}
+    assert here.feed.settling.pool(E) == {}
     assert (await here.guarded(E)).events is not None
 
 
@@ -272,7 +315,7 @@ async def test_while_the_log_must_be_read_again_nothing_is_extended(line: Line) 
     report = await here.write(ev(2, 1))
     assert report.ways == {}
     assert await here.stored(E) == [1]
-    assert len(here.feed.pool(E)) == 1
+    assert len(here.feed.settling.pool(E)) == 1
 
 
 async def test_a_head_of_an_ended_epoch_is_not_extended_but_read_again(line: Line) -> None:
@@ -366,6 +409,19 @@ async def test_an_execution_that_is_gone_is_due_at_once(line: Line) -> None:
     assert [judged.judgement.verdict for judged in report.judged] == [Verdict.LOG_PRUNED]
 
 
+async def test_a_log_that_is_cut_again_is_no_change(line: Line) -> None:
+    """Else an execution that ended long ago stood in every window of coverage for ever."""
+    here = await line(limits=Limits(read=3), windows=replace(LONG, settle=0))
+    await here.write(*chain(1, 2, 3, 4))
+    before = await here.partition(E)
+    for _ in range(2):
+        assert [each.judgement.verdict for each in (await here.tick()).judged] == [Verdict.LOG_TRUNCATED]
+    after = await here.partition(E)
+    assert (after.last_change_at, after.held) == (before.last_change_at, before.held)
+    await here.write(ev(5, 4))
+    assert (await here.partition(E)).last_change_at != before.last_change_at
+
+
 async def test_a_truncated_log_of_a_lane_is_due_at_once(line: Line) -> None:
     here = await line(limits=Limits(read=3))
     await matched(here, 1, 2)
@@ -427,7 +483,7 @@ async def test_what_came_after_the_comparators_read_is_extended_in_its_hold(line
     report = await here.judge(E)
     assert [judged.judgement.verdict for judged in report.judged] == [Verdict.MATCH]
     assert await here.stored(E) == [1, 2, 3]
-    assert here.feed.pool(E) == {}
+    assert here.feed.settling.pool(E) == {}
 
 
 async def test_the_comparators_own_read_ignores_what_waits_and_leaves_it_waiting(line: Line) -> None:
@@ -442,7 +498,7 @@ async def test_the_comparators_own_read_ignores_what_waits_and_leaves_it_waiting
     here.after_read = meanwhile
     report = await here.judge(E)
     assert [judged.judgement.verdict for judged in report.judged] == [Verdict.MATCH]
-    assert len(here.feed.pool(E)) == 1
+    assert len(here.feed.settling.pool(E)) == 1
     assert (await here.guarded(E)).reason == "rows_held_back"
     reads = len(here.reads)
     await here.write(ev(3, 2))
@@ -457,7 +513,7 @@ async def test_a_final_refusal_drops_the_pool_and_keeps_held(line: Line) -> None
     await here.write(ev(3, 2))
     report = await here.tick()
     assert [judged.judgement.verdict for judged in report.judged] == [Verdict.REFUSED_DANGLING_PREV]
-    assert here.feed.pool(E) == {}
+    assert here.feed.settling.pool(E) == {}
     partition = await here.partition(E)
     assert (partition.held, partition.revoked_reason) == (1, "refused_dangling_prev")
     assert (await here.guarded(E)).events is None
@@ -498,7 +554,7 @@ async def test_pruned_between_the_sweeps_count_and_its_log_read_is_not_empty(lin
 async def test_the_cursor_moves_with_the_last_part_of_a_batch(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.feed.feed.FIRST_SIGHTS_MAX", 1)
+    monkeypatch.setattr("sidecar.feed.reads.FIRST_SIGHTS_MAX", 1)
     here = await line()
     batch = here.batch(*here.commit(ev(1), ev(1, execution_id=E + 1)), gone=(E + 2,))
 
@@ -519,6 +575,80 @@ async def test_the_cursor_moves_with_the_last_part_of_a_batch(
     assert await here.stored(E + 1) == [1]
     assert (await here.partition(E)).rows_seen == 1
     assert await here.due(E + 2) is not None
+
+
+class Unreadable:
+    """Of one execution no log read comes to an end."""
+
+    def __init__(self, here: Scripted, execution_id: int) -> None:
+        self.execution_id: int | None = execution_id
+        self._read = here.read
+
+    async def read(self, execution_ids: Sequence[int]) -> list[ExecutionLog]:
+        if self.execution_id in execution_ids:
+            raise SourceUnavailable("a statement took longer than its deadline")
+        return await self._read(execution_ids)
+
+
+@pytest.mark.parametrize("comparing", [True, False])
+async def test_a_log_that_cannot_be_read_holds_up_no_other(
+    line: Line, monkeypatch: pytest.MonkeyPatch, comparing: bool
+) -> None:
+    here = await line(comparing=comparing, windows=replace(LONG, settle=0))
+    broken = Unreadable(here, E + 1)
+    monkeypatch.setattr(here, "read", broken.read)
+    rows = here.commit(*(ev(n, execution_id=E + i) for i in range(4) for n in (1,)))
+    with pytest.raises(SourceUnavailable):  # it may be the server
+        await here.deliver(*rows)
+    assert await here.store.cursors() == {}
+    await here.deliver(*rows)  # the server has answered a poll
+    assert [await here.stored(E + i) for i in range(4)] == [[1], [], [1], [1]]
+    assert set(await here.store.cursors()) == {"live"}
+    waiting, due = await here.partition(E + 1), await here.due(E + 1)
+    assert (waiting.held, waiting.rows_seen, due and due.reread is not None) == (1, 1, True)
+    assert (await here.guarded(E + 1)).events is None
+    if comparing:
+        report = await here.tick()
+        assert Verdict.LOG_READ_FAILED in {each.judgement.verdict for each in report.judged}
+        found = await coverage(here.store, since=0, unjudged_before=0)
+        assert found.uncovered == {"log_read_failed": 1}
+        assert (found.eligible_executions, found.eligible_events) == (4, 4)
+    broken.execution_id = None
+    await here.write(ev(2, 1, execution_id=E + 1))
+    if comparing:
+        await here.tick()
+    assert await here.stored(E + 1) == [1, 2]
+
+
+async def test_whoever_asks_a_read_that_failed_is_asked_again(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = await line()
+    await matched(here, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(here, "read", Unreadable(here, E).read)
+        report = await here.judge(E)
+    assert [each.judgement.verdict for each in report.judged] == [Verdict.LOG_READ_FAILED]
+    due = await here.due(E)
+    assert due is not None
+    assert due.tries == 1
+
+
+async def test_a_server_that_does_not_answer_leaves_no_execution_behind(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = await line()
+    rows = here.commit(*(ev(1, execution_id=E + i) for i in range(3)))
+
+    async def away(execution_ids: Sequence[int]) -> list[ExecutionLog]:
+        raise SourceUnavailable("Postgres cannot be reached")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here, "read", away)
+        with pytest.raises(SourceUnavailable):
+            await here.deliver(*rows)
+    await here.deliver(*rows)
+    assert [await here.stored(E + i) for i in range(3)] == [[1], [1], [1]]
 
 
 async def test_a_lane_that_left_the_tree_loses_its_cursor(line: Line) -> None:
@@ -680,7 +810,7 @@ async def test_without_a_comparator_a_log_is_not_read_again_at_every_poll(line: 
 async def test_without_a_comparator_logs_that_stay_refused_do_not_starve_the_others(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.feed.feed.FIRST_SIGHTS_MAX", 2)
+    monkeypatch.setattr("sidecar.feed.reads.FIRST_SIGHTS_MAX", 2)
     here = await line(comparing=False, windows=Windows(settle=0))
     for n in range(4):
         await here.write(ev(1, execution_id=E + n), ev(3, 2, execution_id=E + n))

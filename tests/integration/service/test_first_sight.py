@@ -27,7 +27,7 @@ EXECUTIONS = range(1, 7)
 
 
 class Counting:
-    """A reader that notes how many executions each bounded read answered; one may fail."""
+    """A reader that notes how many executions each bounded read answered; from one on they may fail."""
 
     def __init__(self, real: PostgresLog, fails_at: int | None = None) -> None:
         self.answered: list[int] = []
@@ -39,7 +39,6 @@ class Counting:
 
     async def read_some(self, execution_ids: Sequence[int]) -> list[ExecutionLog]:
         if len(self.answered) == self.fails_at:
-            self.fails_at = None
             raise SourceUnavailable("gone")
         logs = await self._real.read_some(execution_ids)
         self.answered.append(len(logs))
@@ -104,6 +103,7 @@ async def test_a_piece_that_cannot_be_read_leaves_the_cursor_where_it_was(
         assert len(stored) == reader.answered[0]
         assert await store.cursors() == {}
         assert [report.rows for report in told] == [4 * len(stored)], "what stands is counted"
+        reader.fails_at = None
         assert (await feed.take(batch, told.append)).rows == sum(report.rows for report in told[1:])
         assert sum(report.rows for report in told) == 4 * len(EXECUTIONS), "and counted once"
         assert [len(await store.chain(i)) for i in EXECUTIONS] == [4] * len(EXECUTIONS)

@@ -95,6 +95,7 @@ async def test_another_database_is_read_without_the_old_horizons(
         assert {(E + 1, n) for n in (1, 2, 3)} <= await _stored(store)
 
 
+@pytest.mark.torture
 async def test_another_schema_is_read_without_the_old_horizons(
     pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ async def test_another_schema_is_read_without_the_old_horizons(
     assert {(E + 1, n) for n in (1, 2, 3)} <= await _stored(store)
 
 
+@pytest.mark.torture
 async def test_another_shard_count_is_read_without_the_old_horizons(
     pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,30 +13,12 @@ import pytest
 
 from sidecar.feed import Feed
 from tests.support.databases import Database
-from tests.support.rows import event_row, insert_rows
+from tests.support.late import plain, savepoints
+from tests.support.rows import event_row
 from tests.support.service import Service, service
 from tests.support.tailing import IdCursorTail
 
 E = 7800
-
-
-async def _plain(conn: Any) -> None:
-    await insert_rows(conn, [event_row(E, 20, prev=10)])
-
-
-async def _savepoints(conn: Any) -> None:
-    """The row under nested savepoints, a rolled back one before and after it."""
-    await conn.execute("SAVEPOINT outer_one")
-    await conn.execute("SAVEPOINT undone")
-    await insert_rows(conn, [event_row(E, 19, prev=10)])
-    await conn.execute("ROLLBACK TO undone")
-    await conn.execute("SAVEPOINT inner_one")
-    await insert_rows(conn, [event_row(E, 20, prev=10)])
-    await conn.execute("RELEASE inner_one")
-    await conn.execute("RELEASE outer_one")
-    await conn.execute("SAVEPOINT undone_again")
-    await insert_rows(conn, [event_row(E, 21, prev=20)])
-    await conn.execute("ROLLBACK TO undone_again")
 
 
 async def _polls_until(sidecar: Service, rows: int) -> int:
@@ -52,14 +34,14 @@ async def _polls_until(sidecar: Service, rows: int) -> int:
     return len(polls) - 1
 
 
-@pytest.mark.parametrize("late", [_plain, _savepoints])
+@pytest.mark.parametrize("late", [plain, savepoints])
 async def test_a_late_committer_is_waited_for_and_matches(pg: Database, tmp_path: Path, late: Any) -> None:
     naive, a = IdCursorTail(await pg.connect()), await pg.connect()
     async with service(pg.dsn, tmp_path / "chain.db", poll_ms=100, dangling_s=60) as sidecar:
         await pg.insert([event_row(E, 10)])
         await sidecar.verdict(E, "match")
         await a.execute("BEGIN")
-        await late(a)
+        await late(a, E)
         await pg.insert([event_row(E, 30, prev=20)])
         await sidecar.seen(E, 2)
         await sidecar.polls(3)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.core.authority import GuardedRead
-from sidecar.store.unit import SqliteUnit
+from sidecar.store.unit import StoreUnit
 from tests.support.databases import Database
 from tests.support.rows import chain_rows, event_row
 from tests.support.service import service
@@ -19,15 +19,15 @@ async def test_i27_pending_settle_with_a_count_mismatch_publishes_nothing(
     pg: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Server 9961662: the verdict was right and the paging counter moved all the same."""
-    real, short = SqliteUnit.guarded_read, True
+    real, short = StoreUnit.guarded_read, True
 
-    async def guarded_read(unit: SqliteUnit, execution_id: int, *, ignore_held: bool = False) -> GuardedRead:
+    async def guarded_read(unit: StoreUnit, execution_id: int, *, ignore_held: bool = False) -> GuardedRead:
         answer = await real(unit, execution_id, ignore_held=ignore_held)
         if short and execution_id == E and answer.events:
             return GuardedRead(answer.events[:-1], None)
         return answer
 
-    monkeypatch.setattr(SqliteUnit, "guarded_read", guarded_read)
+    monkeypatch.setattr(StoreUnit, "guarded_read", guarded_read)
     async with service(pg.dsn, tmp_path / "chain.db", settle_s=600) as sidecar:
         await pg.insert(chain_rows(E, [1, 2, 3]))
         partition = await sidecar.verdict(E, "pending_settle")

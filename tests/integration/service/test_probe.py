@@ -71,6 +71,36 @@ async def test_i28_ten_probes_of_a_divergent_execution_change_no_row_of_any_tabl
     assert tables(line.path) == before
 
 
+class Detaching:
+    """A log of which a partition is leaving: `shown` rows of each execution are still in sight."""
+
+    def __init__(self, line: Scripted, shown: int) -> None:
+        self._line = line
+        self._shown = shown
+
+    async def read(self, execution_ids: Sequence[int]) -> list[ExecutionLog]:
+        logs = await self._line.read(execution_ids)
+        return [
+            replace(log, events=(log.events or ())[: self._shown], read=replace(log.read, whole=False))
+            for log in logs
+        ]
+
+
+@pytest.mark.parametrize("shown", [0, 2])
+async def test_a_probe_while_a_partition_leaves_says_that_it_could_not_read(
+    line: Scripted, shown: int
+) -> None:
+    """Not that the log is pruned, nor that somebody else has written the rows out of sight."""
+    await matched(line, 1, 2, 3)
+    answer = await probed(line, Detaching(line, shown))
+    assert answer.judgement.verdict is Verdict.LOG_READ_FAILED
+
+
+async def test_a_probe_of_what_nobody_saw_while_a_partition_leaves_is_not_empty(line: Scripted) -> None:
+    assert (await probed(line, Detaching(line, 0))).judgement.verdict is Verdict.LOG_READ_FAILED
+    assert (await probed(line)).judgement.verdict is Verdict.EMPTY
+
+
 async def test_i28_before_its_first_verdict_a_divergent_execution_is_not_revoked_by_a_probe(
     line: Scripted,
 ) -> None:

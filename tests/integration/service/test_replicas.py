@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.app import verification
+from sidecar.commands.verify import verification
 from sidecar.errors import ConfigError
 from sidecar.settings import Settings
 from sidecar.store import ChainStore

@@ -16,9 +16,9 @@ from sidecar.comparator.report import ControlReport
 from sidecar.core.due import Windows
 from sidecar.core.event import Event
 from sidecar.errors import PartitionUnreadable, StoreFull
-from sidecar.line import Instruments, Line
-from sidecar.store.audit import SqliteAuditBook
-from sidecar.store.sums import StoreSums
+from sidecar.service.line import Line
+from sidecar.service.told import Instruments
+from sidecar.store.audit import StoreAuditBook
 from sidecar.telemetry.health import Health
 from sidecar.telemetry.metrics import Metrics
 from tests.contract.events import chain
@@ -74,7 +74,7 @@ async def test_a_divergence_is_counted_though_its_tick_failed_behind_it(
             await line._judge()
         assert counted() == 1
         here.after_read = None
-        await here.comparator.tick(line._judged)
+        await here.comparator.tick(line._teller.judged)
         assert counted() == 2, "and the other one by the next tick"
     finally:
         await here.store.close()
@@ -126,8 +126,8 @@ async def test_while_a_control_fails_the_audit_gives_no_verdict_either(
         return AuditReport()
 
     store, nobody = here.store, cast("Any", None)
-    pace, book = Pace(1, lambda: 0.0), SqliteAuditBook(store)
-    audit = Audit(nobody, StoreSums(store.path), book, store.clock, Windows(), pace, round_us=1)
+    pace, book = Pace(1, lambda: 0.0), StoreAuditBook(store)
+    audit = Audit(nobody, store.summer, book, store.clock, Windows(), pace, round_us=1)
     monkeypatch.setattr(audit, "step", step)
     instruments = Instruments(Metrics(), Health(), structlog.get_logger())
     line = Line((), here.feed, here.comparator, _nothing, instruments, tick_s=1, audit=audit)
@@ -135,11 +135,11 @@ async def test_while_a_control_fails_the_audit_gives_no_verdict_either(
     async def rest(name: str, seconds: float) -> None:
         rested.append(name)
         if len(rested) == 3:
-            line._controlled(ControlReport({"payload": None}))
+            line._teller.controlled(ControlReport({"payload": None}))
         await asyncio.sleep(0)
 
     monkeypatch.setattr(line, "_rest", rest)
-    line._controlled(ControlReport({"payload": "a broken comparator"}))
+    line._teller.controlled(ControlReport({"payload": "a broken comparator"}))
     walking = asyncio.create_task(line._walk(audit))
     try:
         await asyncio.wait_for(stepped.wait(), 5)

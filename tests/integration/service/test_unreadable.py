@@ -82,6 +82,7 @@ async def test_a_torn_record_is_its_execution_s_verdict_and_the_batch_goes_on(
         # The way back.
         await sidecar.store.rebuild(E, await _log(pg))
         await sidecar.verdict(E, "match")
+        await sidecar.idle()
         assert len((await sidecar.read(E)).events or ()) == 3
 
 
@@ -113,6 +114,7 @@ async def test_a_stored_text_that_is_no_utf_8_fails_its_own_execution(pg: Databa
         # What it needs is written down: the log is read again as soon as the chain can be.
         await _meddle(store, "DELETE FROM event WHERE execution_id = ? AND event_id = 2", E)
         await sidecar.verdict(E, "match")
+        await sidecar.idle()
         assert len((await sidecar.read(E)).events or ()) == 3
 
 

@@ -7,29 +7,14 @@ from typing import Any
 import pytest
 
 from tests.support.databases import Database
-from tests.support.rows import chain_rows, event_row, insert_rows
+from tests.support.late import plain, savepoints
+from tests.support.rows import chain_rows, event_row
 from tests.support.tailing import IdCursorTail, MemoryStore, Ticks, following, log_keys, opened
 
 E = 500
 
 
-async def _plain(conn: Any) -> None:
-    await insert_rows(conn, [event_row(E, 20, prev=10)])
-
-
-async def _savepoints(conn: Any) -> None:
-    """The row under two savepoints, with a rolled back one in between."""
-    await conn.execute("SAVEPOINT outer_one")
-    await conn.execute("SAVEPOINT undone")
-    await insert_rows(conn, [event_row(E, 19, prev=10)])
-    await conn.execute("ROLLBACK TO undone")
-    await conn.execute("SAVEPOINT inner_one")
-    await insert_rows(conn, [event_row(E, 20, prev=10)])
-    await conn.execute("RELEASE inner_one")
-    await conn.execute("RELEASE outer_one")
-
-
-@pytest.mark.parametrize("late", [_plain, _savepoints])
+@pytest.mark.parametrize("late", [plain, savepoints])
 @pytest.mark.parametrize("pinned_from_the_start", [False, True])
 async def test_a_late_committer_is_found_within_two_polls(
     pg_each: Database, late: Any, pinned_from_the_start: bool
@@ -43,7 +28,7 @@ async def test_a_late_committer_is_found_within_two_polls(
             if not pinned_from_the_start:
                 await follower.until(lambda: store.horizon("live") is not None)
             await writer.execute("BEGIN")
-            await late(writer)
+            await late(writer, E)
             await pg.insert([event_row(E, 30, prev=20)])
             await follower.until(lambda: (E, 30) in store.bodies and store.horizon("live") is not None)
             await follower.polls("live", 3)
@@ -59,7 +44,7 @@ async def test_a_late_committer_is_found_within_two_polls(
     assert await log_keys(writer) - naive.keys == {(E, 20)}
 
 
-@pytest.mark.parametrize("late", [_plain, _savepoints])
+@pytest.mark.parametrize("late", [plain, savepoints])
 async def test_a_late_committer_survives_a_kill_at_every_batch(pg: Database, late: Any) -> None:
     """Before each step of the writer the lane is killed and resumes from what is stored."""
     store, naive = MemoryStore(), IdCursorTail(await pg.connect())
@@ -77,7 +62,7 @@ async def test_a_late_committer_survives_a_kill_at_every_batch(pg: Database, lat
     await some_polls()
     await writer.execute("BEGIN")
     await some_polls()
-    await late(writer)
+    await late(writer, E)
     await some_polls()
     await pg.insert([event_row(E, 30, prev=20)])
     await some_polls()
@@ -95,7 +80,7 @@ async def test_a_prepared_transaction_is_found_when_it_commits(pg: Database) -> 
         async with following(live, store) as follower:
             await follower.until(lambda: store.horizon("live") is not None)
             await writer.execute("BEGIN")
-            await _savepoints(writer)
+            await savepoints(writer, E)
             await writer.execute(f"PREPARE TRANSACTION 'late_{pg.name}'")
             await pg.insert([event_row(E, 30, prev=20)])
             await follower.until(lambda: (E, 30) in store.bodies)

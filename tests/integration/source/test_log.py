@@ -15,6 +15,7 @@ from sidecar.source.log import PostgresLog
 from sidecar.source.options import Shard
 from sidecar.source.scan import scan
 from tests.support.databases import Database
+from tests.support.deadlines import server_first
 from tests.support.rows import chain_rows, event_row, insert_rows
 from tests.support.tailing import Ticks, opened
 
@@ -47,10 +48,13 @@ async def test_i32_null_links_are_none(pg: Database) -> None:
     assert links == {1: (None, None), 2: (1, 7)}
 
 
-async def test_i31_a_failed_read_raises_and_is_never_an_empty_log(pg: Database) -> None:
+async def test_i31_a_failed_read_raises_and_is_never_an_empty_log(
+    pg: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_first(monkeypatch)
     await pg.insert(chain_rows(E, [1, 2]))
     locker = await pg.connect()
-    async with opened(pg.dsn, query_timeout_s=0.3) as source:
+    async with opened(pg.dsn, query_timeout_s=5) as source:
         reader = source.reader(Ticks())
         assert _ids((await reader.read([E]))[0]) == [1, 2]
         await locker.execute("BEGIN; LOCK TABLE noetl.event IN ACCESS EXCLUSIVE MODE")

@@ -8,6 +8,7 @@ from typing import Any
 from sidecar.source.options import Shard
 from sidecar.source.partitions import list_parts
 from sidecar.source.poll import Intervals, Window, bodies_sql, poll_sql
+from sidecar.source.sums import LogSums
 from tests.support.databases import Database
 from tests.support.tailing import Ticks, opened
 
@@ -83,3 +84,33 @@ async def test_a_sweep_reads_only_its_own_partition(pg_each: Database) -> None:
             assert [node["Relation Name"] for node in scans] == [
                 row[0] for row in await conn.fetch("SELECT relname::text FROM pg_class WHERE oid = $1", relid)
             ]
+
+
+async def test_a_shard_s_statements_read_by_the_same_indexes(pg_each: Database) -> None:
+    """The condition on the hash is looked at last and keeps no index from being used."""
+    conn, shard = await _filled(pg_each), Shard(3, 8)
+    async with opened(pg_each.dsn, shard=shard) as source:
+        log = source.reader(Ticks())
+        live = poll_sql(source.table, Window(60.0), shard, filtered=True, bodies=True)
+        asked: tuple[tuple[str, tuple[Any, ...]], ...] = (
+            (live, (None, "1000")),
+            (log._counting, (BASE, BASE + 50, 10)),
+            (log._by_range, (BASE, BASE + 50)),
+            (LogSums(log)._between, (BASE, BASE + 50, [])),
+        )
+    for sql, args in asked:
+        scans = [
+            node
+            for node in await _scans(conn, sql, *args)
+            if node["Relation Name"] == "event_2024_q1_standard"
+        ]
+        assert scans, sql
+        for node in scans:
+            assert "Index" in node["Node Type"] or "Bitmap" in node["Node Type"], sql
+            assert "hashint8extended" in node["Filter"], sql
+    (node,) = [
+        each
+        for each in await _scans(conn, live, None, "1000")
+        if each["Relation Name"] == "event_2024_q1_standard"
+    ]
+    assert node["Filter"].index("age(xmin)") < node["Filter"].index("hashint8extended"), "of new rows only"

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from sidecar.core.roots import WORST_MAX, Roots
 from sidecar.errors import SourceContractError, SourceUnavailable
-from sidecar.line import Instruments
-from sidecar.sampler import Sampled, Sampler
+from sidecar.service.sampler import Sampled, Sampler
+from sidecar.service.told import Instruments
 from sidecar.source.connection import Session
 from sidecar.source.opened import LogSource
 from sidecar.source.options import Shard, SourceOptions
@@ -23,6 +23,7 @@ from sidecar.source.roots import RootsReader, roots_sql
 from sidecar.telemetry.health import Health
 from sidecar.telemetry.metrics import Metrics
 from tests.support.databases import Database
+from tests.support.deadlines import server_first
 from tests.support.fixture_log import SPEC_ROWS
 from tests.support.rows import chain_rows, event_row, insert_rows
 from tests.support.service import value
@@ -132,12 +133,15 @@ async def test_the_window_is_searched_by_its_index_and_the_roots_by_key(pg: Data
     assert any("Index Cond: (created_at >=" in line for line in plan)
 
 
-async def test_a_sample_that_takes_too_long_ends_on_the_server(pg: Database) -> None:
+async def test_a_sample_that_takes_too_long_ends_on_the_server(
+    pg: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_first(monkeypatch)
     await pg.insert(chain_rows(E, [1, 2]))
     session = Session(pg.dsn, query_timeout_s=5)
     async with reader(pg) as log:
-        late = RootsReader(session, log.table, Shard(), window_h=HOUR, timeout_s=1)
-        late._timeout_s = 0.2
+        late = RootsReader(session, log.table, Shard(), window_h=HOUR, timeout_s=3)
+        late._timeout_s = 3
         late._sql = "select pg_sleep(30), $1::float8"
         with pytest.raises(SourceUnavailable, match="57014"):
             await late.read()

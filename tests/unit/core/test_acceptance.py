@@ -92,3 +92,22 @@ def test_reasons_come_in_their_order_with_what_was_found_and_asked() -> None:
         "controls",
     ]
     assert blocked[2].detail == "0 eligible, asked 1000"
+
+
+def test_every_reason_says_what_was_found_and_what_is_asked() -> None:
+    """People read these; a page and the command line print them as they are."""
+    run = Run(3, PILE, BELOW, 60.0, Controls(7, 2))
+    assert {each.reason.value: each.detail for each in accept(run, Floors(executions=2100)).blocked} == {
+        "divergence": "3 open",
+        "coverage": "0.9400 of the eligible events, asked 0.95",
+        "executions": "2001 eligible, asked 2100",
+        "elapsed": "60 s observed, asked 86400 s",
+        "controls": "7 as expected, 2 not",
+        "pending_share": "0.5002 pending, at most 0.5",
+    }
+    unwatched = replace(GOOD, start=Coverage(), watched=False)
+    assert [each.detail for each in accept(unwatched, Floors()).blocked] == [
+        "nothing was eligible",
+        "0 eligible, asked 1000",
+        "86400 s observed, and nothing is being observed now",
+    ]

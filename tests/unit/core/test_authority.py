@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sidecar.core import authority
 from sidecar.core.authority import (
     Authoritative,
     Authority,
@@ -18,6 +19,7 @@ from sidecar.core.authority import (
     StoredEvent,
     Torn,
     Watermark,
+    check_whole,
     guarded_read,
     labelled,
     revoked,
@@ -229,3 +231,20 @@ def test_a_torn_label_is_asked_for_by_no_row_of_the_guarded_read() -> None:
     assert read(torn) == GuardedRead(EVENTS, None)
     with pytest.raises(PartitionUnreadable):
         _ = torn.authority
+
+
+def test_a_torn_record_is_refused_with_what_to_do() -> None:
+    torn = Partition(E, torn=Torn("coverage", (1, 2, None, -1)))
+    with pytest.raises(PartitionUnreadable) as caught:
+        check_whole(torn)
+    assert str(caught.value) == f"the coverage of execution {E} is malformed"
+    assert caught.value.hint == (
+        "somebody else wrote into the store: keep the file, rebuild this partition from the log"
+    )
+    check_whole(Partition(E))
+
+
+def test_an_event_put_behind_the_head_has_no_position_of_the_head_before() -> None:
+    before = Partition(E, head_seq=1, head_event_id=1, head_commit_lsn=500, head_anchor=9, head_epoch="e")
+    after = authority.placed(before, ev(2, 1), 2, 5)
+    assert (after.head_event_id, after.head_commit_lsn, after.head_anchor) == (2, None, None)

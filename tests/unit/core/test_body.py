@@ -100,3 +100,27 @@ def test_text_that_is_no_json_is_refused(text: str) -> None:
 def test_a_value_of_the_wrong_kind_is_refused(row: dict[str, object]) -> None:
     with pytest.raises(Invalid):
         canonical_body(row)
+
+
+@pytest.mark.parametrize(
+    ("row", "message", "hint"),
+    [
+        ({"event_type": 7}, "column event_type holds a int", "pass ids as int, all else as text"),
+        (
+            {"created_at": "yesterday"},
+            "created_at is not an ISO instant in UTC",
+            "pass YYYY-MM-DDTHH:MM:SS[.fraction]",
+        ),
+        ({"context": "{"}, "a jsonb column holds no JSON text", "pass the column as JSON text"),
+    ],
+)
+def test_a_row_that_has_no_body_is_refused_with_what_to_do(
+    row: dict[str, object], message: str, hint: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        canonical_body(row)
+    assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+def test_a_whole_number_of_any_length_is_kept() -> None:
+    assert jsonb_text("1" * 5_000) == "1" * 5_000

@@ -389,3 +389,51 @@ def test_what_the_poll_could_not_show_is_no_miss(created: int | None, epoch: str
 
 def test_the_list_is_bounded() -> None:
     assert len(watching(*range(WATCHED_MAX + 5))) == WATCHED_MAX
+
+
+# -- what a test of one event at a time does not see
+
+
+def test_half_a_surrogate_pair_is_hashed_and_not_refused() -> None:
+    assert certified(["\ud800"]) != certified(["\ud801"])
+    with pytest.raises(UnicodeEncodeError):
+        "\ud800".encode()
+
+
+def test_everything_is_counted_until_it_is_taken() -> None:
+    made = Certificates[str](tracked_max=1)
+    for execution in (1, 2, 3):
+        made.observe(execution, 1, ["a", "b"])
+        made.decide(execution, now=0)
+    made.diverge(3)
+    made.diverge(3)
+    tally = made.take()
+    assert (tally.observed, tally.evicted, tally.divergences, made.divergences) == (6, 2, 2, 2)
+    assert tally.decisions[Decision.UNCALIBRATED] == 3
+    assert made.take().observed == 0
+
+
+@pytest.mark.parametrize(("first", "known"), [(1, 3), (2, 4), (3, 5), (4, None)])
+def test_what_overlaps_is_absorbed_once_and_a_hole_drops_the_roller(first: int, known: int | None) -> None:
+    made = Certificates[str]()
+    made.observe(E, 1, bodies(2))
+    made.observe(E, first, bodies(3, first - 1))
+    expected = None if known is None else certified(bodies(known))
+    assert made.certificate(E) == expected
+
+
+def test_an_old_fold_is_made_again_by_its_age_and_not_by_the_clock() -> None:
+    made, now = Certificates[str](), 10 * FOLD_AGE_MAX
+    made.observe(E, 1, bodies(2))
+    made.reconcile(E, Roller(bodies(2)))
+    made.record(E, certified(bodies(2)), "state", now=now)
+    assert made.decide(E, now=now + FOLD_AGE_MAX) is Decision.SKIPPED
+    assert made.decide(E, now=now + FOLD_AGE_MAX + 1) is Decision.REVALIDATION_DUE
+
+
+def test_a_row_written_at_the_edge_of_a_poll_s_range_is_awaited() -> None:
+    for created, missed in ((50, [(E, 1)]), (49, [])):
+        watched = WatchList()
+        watched.watch((E, 1), Watched(10, created, "epoch-1"))
+        watched.emitted([(E, 2)])  # one that is not awaited
+        assert watched.polled(began_at=11, floor=50, epoch="epoch-1") == missed

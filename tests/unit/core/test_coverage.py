@@ -130,3 +130,31 @@ def test_a_restart_goes_on_and_does_not_count_the_time_between() -> None:
 def test_a_store_that_was_never_observed_begins_with_its_first_good_tick() -> None:
     assert _observed((7, False), start=Observation()).since is None
     assert _observed((7, False), (9, True), start=Observation()).since == 9
+
+
+def test_a_gap_counts_up_to_its_bound_and_a_clock_set_back_counts_nothing() -> None:
+    seen = Observation(since=5, elapsed=7, last=100)
+    assert [seen.ticked(now, good=True, gap_max=10).elapsed for now in (99, 100, 101, 110, 111)] == [
+        7,
+        7,
+        8,
+        17,
+        7,
+    ]
+
+
+def test_a_tick_that_cannot_be_relied_on_keeps_what_was_seen_before() -> None:
+    assert Observation(5, 7, 100).ticked(101, good=False, gap_max=10) == Observation(5, 7, None)
+
+
+def test_what_is_wrong_with_a_list_of_tallies_is_said() -> None:
+    with pytest.raises(InvariantError, match=r"^a verdict outside the closed list$"):
+        covered([Tally("nonsense", 1, 1, 1)])
+    with pytest.raises(InvariantError, match=r"^a verdict that was counted twice$"):
+        covered([Tally("match", 1, 1, 1), Tally("match", 1, 1, 1)])
+
+
+def test_somebody_watches_until_the_next_tick_is_late() -> None:
+    seen = Observation(last=100)
+    assert [seen.goes_on(now, gap_max=10) for now in (100, 110, 111)] == [True, True, False]
+    assert not Observation().goes_on(100, gap_max=10)

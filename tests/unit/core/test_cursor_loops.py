@@ -162,3 +162,19 @@ def test_an_entry_without_the_marker_keeps_them() -> None:
     tale.tell("step.enter", "cur", result={"status": "ok", "context": {"__cursor_loop": False}})
     assert _step(tale).cursor_issued == {"k0": ("claim", 0)}
     assert _step(tale).is_cursor
+
+
+def test_every_body_of_a_frame_counts() -> None:
+    tale = _cursor()
+    for command in ("b0", "b1"):
+        _issue(tale, command, "body", 0)
+        tale.completes("cur", command)
+    assert _step(tale).cursor_frames == {0: CursorFrame(body_issued=2, body_completed=2)}
+
+
+def test_an_answer_to_a_claim_that_nobody_made_is_nothing() -> None:
+    tale = _cursor()
+    tale.tell(
+        "call.done", "cur", meta={"command_id": "stranger"}, result={"status": "ok", "context": {"rows": [1]}}
+    )
+    assert _step(tale).cursor_frames == {}

@@ -334,3 +334,38 @@ def test_a_question_is_due_at_once_and_a_listed_execution_as_always() -> None:
     assert kept(step(waiting, News(question=True))).due_at == 1_010
     assert step(waiting, News(listed=True)) == waiting
     assert step(None, News(listed=True), verdict_at=1_000) == Due(E, due_at=1_120, first_seen_at=1_010)
+
+
+# -- one update of all three
+
+
+def update(due: Due | None, asked: Asked | None, ruled: Ruled | None) -> Due | None:
+    return updated(due, E, News(), asked=asked, ruled=ruled, now=2_000, verdict_at=None, windows=W)
+
+
+def test_a_populate_that_was_written_ends_the_wish_to_read_again() -> None:
+    flagged = Due(E, due_at=1_000, reread=900)
+    assert kept(update(flagged, Asked(950, synced=True, cleared_bar=False), None)).reread is None
+    assert kept(update(flagged, Asked(950, synced=False, cleared_bar=False), None)).reread == 900
+
+
+def test_a_cleared_bar_asks_again_for_what_came_during_the_read() -> None:
+    flagged = Due(E, due_at=5_000, reread=900, last_row_at=960)
+    after = kept(update(flagged, Asked(950, synced=True, cleared_bar=True), None))
+    assert (after.reread, after.due_at) == (2_000, 2_000)
+    assert kept(update(flagged, Asked(950, synced=True, cleared_bar=False), None)).reread is None
+
+
+def test_a_question_that_stays_open_without_an_entry_gets_one_with_its_age() -> None:
+    ruled = Ruled(Verdict.PENDING_VISIBILITY, pending_key="7:1", pending_since=1_500)
+    after = kept(update(None, Asked(1_990, synced=False, cleared_bar=False), ruled))
+    assert (after.execution_id, after.first_seen_at) == (E, 2_000)
+    assert (after.pending_key, after.pending_since) == ("7:1", 1_500)
+
+
+@pytest.mark.parametrize("mark", ["reread", "changed"])
+def test_a_read_that_was_cut_leaves_what_a_flag_asks_and_waits(mark: str) -> None:
+    flagged = Due(E, due_at=1_000, tries=3, **{mark: 900})  # type: ignore[arg-type]
+    after = kept(judge(flagged, Verdict.LOG_TRUNCATED))
+    assert (getattr(after, mark), after.tries, after.due_at) == (900, 0, 1_010 + 120)
+    assert judge(Due(E, due_at=1_000), Verdict.LOG_TRUNCATED) is None

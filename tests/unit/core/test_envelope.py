@@ -250,3 +250,9 @@ def test_set_drops_a_known_scope_before_the_first_dot(key: str, target: str) -> 
 def test_w29_all_scopes_together() -> None:
     mutations = {"ctx.a": 1, "iter.b": 2, "step.c": 3, "d": 4, "other.e": 5}
     assert set_targets(mutations) == {"a": 1, "b": 2, "c": 3, "d": 4, "other.e": 5}
+
+
+def test_a_column_that_is_not_there_is_absent_everywhere() -> None:
+    envelope = opened(Tale().tell("x", "a"))
+    assert envelope is not None
+    assert (envelope.context, envelope.result, envelope.meta) == (ABSENT, ABSENT, ABSENT)

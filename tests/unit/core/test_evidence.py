@@ -207,3 +207,41 @@ def test_an_acknowledged_refusal_covers_no_further_root_and_no_further_branch() 
     standing = [Standing(1, known.place, acknowledged=True, detail=known.detail)]
     assert same_finding(_refused(*fork, ev(7, 2), ev(8, 7)), standing) == standing[0]
     assert same_finding(_refused(*fork, ev(7, 2), ev(9, 2)), standing) is None
+
+
+# -- every field of what is kept
+
+
+def test_a_row_is_told_by_its_columns_and_its_place() -> None:
+    log = (ev(1), ev(2, 1, parent=6, kind="playbook.failed"), ev(3, 2))
+    other = (log[0], replace(log[1], body='{"event_id":2,"note":"other"}'), log[2])
+    judged = Judgement(E, Verdict.DIVERGENT, (Kind.PAYLOAD,), 1, 3, 3, "event 2", 2, 2)
+    made = found(judged, log, placed(other))
+    told = made.evidence or {}
+    for side in ("log", "store"):
+        assert [row["position"] for row in told[side]["shown"]] == [0, 1, 2]
+        row = told[side]["shown"][1]
+        assert (row["event_id"], row["prev_event_id"], row["parent_execution_id"], row["event_type"]) == (
+            "2",
+            "1",
+            "6",
+            "playbook.failed",
+        )
+        assert told[side]["shown"][0]["prev_event_id"] is None
+        assert told[side]["rows"] == 3
+    assert (made.execution_id, made.verdict, made.partition) == (E, "divergent", Partition(E))
+
+
+def test_a_log_that_is_no_chain_has_no_places() -> None:
+    log = (ev(1), ev(2, 1), ev(9))
+    judged = Judgement(E, Verdict.REFUSED_MULTIPLE_ROOTS, (), None, 3, 2, "")
+    told = found(judged, log, placed(chain(1, 2))).evidence or {}
+    assert {row["position"] for row in told["log"]["shown"]} == {None}
+
+
+def test_as_many_as_are_named_are_named_and_the_others_counted() -> None:
+    ids = tuple(range(1, evidence.NAMED_MAX + 3))
+    named = ", ".join(map(str, ids[: evidence.NAMED_MAX]))
+    assert evidence._listed(ids[: evidence.NAMED_MAX]) == named
+    assert evidence._listed(ids[:-1]) == f"{named} and 1 more"
+    assert evidence._listed(ids) == f"{named} and 2 more"

@@ -67,3 +67,8 @@ def test_where_nothing_could_be_read_the_record_decides() -> None:
     assert exclusion.covers(None, EXCLUDED)
     assert not exclusion.covers(None, "match")
     assert not exclusion.covers((), EXCLUDED), "an empty log was read, and is pruned"
+
+
+def test_without_patterns_it_is_false() -> None:
+    assert not Exclusion(())
+    assert Exclusion(("a/*",))

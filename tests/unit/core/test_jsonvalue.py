@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.jsonvalue import ABSENT, Number, _built, _pieces, at, parsed, rendered
+from sidecar.core.jsonvalue import ABSENT, Number, _built, _pieces, at, int_at, parsed, rendered
 from tests.unit.core.told import DEEP, TEXT, VALUES
 
 BRACKETS = "[" * DEEP + "]" * DEEP
@@ -128,3 +128,9 @@ def test_the_canonical_text_is_what_the_standard_library_prints(value: Any) -> N
     assert json.loads(rendered({"v": value})) == json.loads(expected)
     if "\x7f" not in expected:
         assert rendered({"v": value}).decode() == expected
+
+
+@pytest.mark.parametrize(("number", "read"), [(2**63 - 1, True), (2**63, False), (-(2**63), True)])
+def test_an_integer_of_64_bits_is_read_and_no_longer_one(number: int, read: bool) -> None:
+    assert int_at({"n": number}, "n") == (number if read else None)
+    assert int_at({"n": -(2**63) - 1}, "n") is None

@@ -16,6 +16,7 @@ from sidecar.core.judge import PRECEDENCE, REVOKING, Hold, Ruling, judge, judge_
 from sidecar.core.links import Ordered, order_by_links
 from sidecar.core.populate import Diverged, InSync, Outcome, Refused, Unreadable, plan
 from sidecar.core.ports import Populated
+from sidecar.core.rejoin import Join, chain_order
 from sidecar.core.resolve import Explained, LogLost, LogPruned, Resolution, SecondWriter
 from sidecar.core.verdict import RETRY, Judgement, Kind, Verdict
 from sidecar.errors import InvariantError
@@ -336,6 +337,32 @@ def test_a_label_is_the_verdict_when_the_read_began_before_it(log: tuple[Event, 
     assert judge(with_label(hold(log)), W).judgement.detail == "fork"
 
 
+def test_a_label_of_a_withdrawn_join_says_so() -> None:
+    found = with_label(hold(), "multiple_roots")
+    partition = replace(found.populated.partition, revoked_reason="rejoin_withdrawn")
+    found = replace(found, populated=replace(found.populated, partition=partition))
+    assert verdict(found) is Verdict.REJOIN_WITHDRAWN
+    assert verdict(with_label(found, at=READ_AT - 1)) is Verdict.MATCH, "the read is younger"
+
+
+def test_a_refused_read_of_an_execution_with_a_withdrawn_join_is_that_verdict() -> None:
+    for log in (DANGLING, (*LOG, ev(99))):
+        found = hold(log)
+        assert verdict(found) is not Verdict.REJOIN_WITHDRAWN
+        withdrawn = replace(found, populated=replace(found.populated, withdrawn=True))
+        assert verdict(withdrawn) is Verdict.REJOIN_WITHDRAWN
+        diverged = replace(withdrawn, resolution=WRITER)
+        assert verdict(diverged) is Verdict.SECOND_WRITER
+
+
+def test_a_match_over_joins_is_a_verdict_of_its_own() -> None:
+    pieces = (*LOG, ev(99))
+    join = Join(E, LOG[-1].event_id, 99, xid=7, anchor=7, epoch="e", joined_at=1)
+    found = hold()
+    joined = replace(found.populated, order=chain_order(pieces, (join,)))
+    assert verdict(replace(found, populated=joined)) is Verdict.MATCH_REJOINED
+
+
 def test_a_label_stands_above_a_read_that_was_too_old_to_write() -> None:
     assert verdict(with_label(hold(written=False))) is Verdict.REFUSED_FORK
 
@@ -365,6 +392,13 @@ def test_precedence_pair_by_pair() -> None:
     assert verdict(hold(outcome=diverged, resolution=WRITER)) is Verdict.SECOND_WRITER
     assert verdict(with_label(hold(outcome=diverged))) is Verdict.DIVERGENT
     assert verdict(with_label(hold(outcome=Refused("store_gap")))) is Verdict.REFUSED_STORE_GAP
+    for refused in ((A, ev(99)), (A, ev(2, 99)), (ev(2, 2),)):
+        assert verdict(hold(refused, gap=True)) is Verdict.REFUSED_STORE_GAP
+        assert verdict(hold(refused, gap=True, resolution=WRITER)) is Verdict.SECOND_WRITER
+        told = judge_read_only(
+            E, plan(LOG, order_by_links(refused)), None, log_rows=1, stored_rows=3, gap=True
+        )
+        assert told.judgement.verdict is Verdict.REFUSED_STORE_GAP
     assert verdict(with_label(hold(LOG[:2], LOG))) is Verdict.REFUSED_FORK
     assert verdict(with_label(hold(comparison=WRONG))) is Verdict.REFUSED_FORK
     assert verdict(with_label(hold(guarded=GuardedRead(None, Reason.NO_COVERAGE)))) is Verdict.REFUSED_FORK
@@ -377,6 +411,7 @@ def test_the_order_of_precedence_is_that_of_the_spec() -> None:
         {"second_writer"},
         {"refused_store_gap"},
         {"divergent"},
+        {"rejoin_withdrawn"},
         {
             "refused_multiple_roots",
             "refused_fork",
@@ -388,7 +423,7 @@ def test_the_order_of_precedence_is_that_of_the_spec() -> None:
         {"error", "populate_failed", "guarded_read_failed", "unservable"},
         {"pending_settle"},
         {"behind"},
-        {"empty", "match"},
+        {"empty", "match", "match_rejoined"},
     ]
     assert [label for group in groups for label in sorted(group)] == list(
         itertools.chain.from_iterable(
@@ -400,7 +435,7 @@ def test_the_order_of_precedence_is_that_of_the_spec() -> None:
 
 def test_every_divergent_second_writer_log_lost_and_final_refusal_revokes() -> None:
     refusals = {verdict for verdict in Verdict if verdict.startswith("refused_")}
-    assert refusals | {"divergent", "second_writer", "log_lost"} == REVOKING
+    assert refusals | {"divergent", "second_writer", "log_lost", "rejoin_withdrawn"} == REVOKING
     assert not REVOKING & RETRY
 
 

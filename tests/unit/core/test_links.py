@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
@@ -176,11 +175,9 @@ def test_i14_the_work_grows_with_the_rows_and_not_faster(shape: str) -> None:
     assert large <= 11 * small
 
 
-def test_i14_seventy_thousand_roots_are_refused_fast() -> None:
-    events = [ev(i) for i in range(70_000)]
-    began = time.perf_counter()
-    order = order_by_links(events)
-    assert time.perf_counter() - began < 5
+def test_i14_seventy_thousand_roots_are_refused() -> None:
+    """Work that grew faster than the rows would outlast the suite."""
+    order = order_by_links([ev(i) for i in range(70_000)])
     assert isinstance(order, MultipleRoots)
     assert len(order.event_ids) == 70_000
 

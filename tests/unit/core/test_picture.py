@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.event import Event
-from sidecar.core.picture import AtCircle, AtFork, AtGap, AtRoot, Fold, Node, Picture, folded, picture
+from sidecar.core.picture import AtCircle, AtFork, AtGap, AtJoin, AtRoot, Fold, Node, Picture, folded, picture
+from sidecar.core.rejoin import Join
 from tests.support.changing import replace
 from tests.unit.core.build import chain, ev, placed
 
@@ -135,3 +136,55 @@ def test_every_event_of_any_set_is_drawn_exactly_once(links: Sequence[tuple[int,
     drawn = [node.event_id for node in picture(events, None).nodes]
     assert sorted(drawn) == sorted({event.event_id for event in events})
     assert picture(events, None) == picture(list(reversed(events)), None) or len(events) != len(drawn)
+
+
+def test_three_of_one_gap_hang_on_it_and_the_last_closes_it() -> None:
+    drawing = picture((*chain(11, 12), ev(15, 14), ev(16, 14), ev(17, 14)), None)
+    assert [(run.entry, run.rails) for run in drawing.runs] == [
+        (AtRoot(), ()),
+        (AtGap(14), (True,)),
+        (AtGap(14), (True,)),
+        (AtGap(14), (False,)),
+    ]
+
+
+def test_a_node_says_its_type_and_where_it_stands_in_the_store() -> None:
+    drawing = picture((ev(1, kind="playbook.started"),), placed((ev(1), ev(2, 1), ev(3, 2))))
+    (run,) = drawing.runs
+    assert [(node.event_type, node.position, node.in_log) for node in run.nodes] == [
+        ("playbook.started", 0, True),
+        ("step.exit", 1, False),
+        ("step.exit", 2, False),
+    ]
+    only_log = picture((ev(1),), ())
+    assert [node.position for node in only_log.runs[0].nodes] == [None]
+
+
+def joined(tip: int, root: int, *, withdrawn_at: int | None = None) -> Join:
+    return Join(1001, tip, root, 900, 870, "e", 1, withdrawn_at)
+
+
+def test_a_joined_piece_stands_behind_its_tip_and_no_edge_is_made() -> None:
+    rows = (*chain(50, 51), *chain(30, 31), *chain(40, 41))
+    drawing = picture(rows, None, (joined(51, 30), joined(31, 40)))
+    assert ids(drawing) == [(AtRoot(), [50, 51]), (AtJoin(51), [30, 31]), (AtJoin(31), [40, 41])]
+    assert drawing.roots == (30, 40, 50)
+    assert next(node for node in drawing.nodes if node.event_id == 30).prev_event_id is None
+    assert len(drawing.joins) == 2
+
+
+def test_a_join_that_no_longer_stands_or_is_contradicted_orders_nothing_and_is_kept_in_view() -> None:
+    rows = (*chain(1, 2), *chain(3, 4))
+    withdrawn = joined(2, 3, withdrawn_at=9)
+    assert ids(picture(rows, None, (withdrawn,))) == ids(picture(rows, None))
+    assert picture(rows, None, (withdrawn,)).joins == (withdrawn,)
+    went_on = (*rows, ev(5, 2))
+    assert ids(picture(went_on, None, (joined(2, 3),))) == ids(picture(went_on, None))
+    twice = (*rows, ev(6))
+    assert ids(picture(twice, None, (joined(2, 3), joined(2, 6)))) == ids(picture(twice, None))
+    assert picture(rows, None, (joined(7, 3),)).joins == ()
+
+
+def test_joins_in_a_circle_hide_no_event() -> None:
+    drawing = picture((*chain(1, 2), *chain(3, 4)), None, (joined(2, 3), joined(4, 1)))
+    assert sorted(node.event_id for node in drawing.nodes) == [1, 2, 3, 4]

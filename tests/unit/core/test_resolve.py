@@ -27,8 +27,9 @@ def ask(
     *,
     root: int = 1,
     epochs: tuple[EpochSpan, ...] = EPOCHS,
+    read_epoch: str | None = RUNNING.epoch,
 ) -> Resolution:
-    return resolve(absent, fresh, root=root, epochs=epochs)
+    return resolve(absent, fresh, root=root, epochs=epochs, read_epoch=read_epoch)
 
 
 def test_every_row_in_the_fresh_read_explains_it() -> None:
@@ -50,6 +51,16 @@ def test_only_the_last_minute_of_an_epoch_is_lost_with_it(age: int, lost: bool) 
     assert isinstance(ask(rows(2, at=LAST - age), {1}), LogLost) is lost
 
 
+def test_the_read_may_be_the_first_to_meet_the_new_epoch() -> None:
+    assert isinstance(ask(rows(2), {1}, epochs=(ENDED,), read_epoch="two"), LogLost)
+    assert isinstance(ask(rows(2, at=LAST - MINUTE), {1}, epochs=(ENDED,), read_epoch="two"), SecondWriter)
+    assert isinstance(ask(rows(2), {1}, epochs=(ENDED,), read_epoch="one"), SecondWriter)
+    assert isinstance(ask(rows(2), {1}, epochs=(ENDED,), read_epoch=None), SecondWriter)
+    assert isinstance(ask(rows(2), {1}, epochs=(), read_epoch="two"), SecondWriter)
+    slow = EpochSpan("two", LAST - 5 * SECOND, LAST - 5 * SECOND)  # noted by when its read began
+    assert isinstance(ask(rows(2, at=LAST - 8 * SECOND), {1}, epochs=(ENDED, slow)), LogLost)
+
+
 def test_a_row_read_after_the_last_poll_belongs_to_the_epoch_that_had_begun() -> None:
     assert isinstance(ask(rows(2, at=LAST + SECOND), {1}), LogLost)
 
@@ -59,7 +70,7 @@ def test_a_row_of_the_running_epoch_is_never_lost() -> None:
 
 
 def test_nothing_is_lost_while_no_epoch_has_ended() -> None:
-    assert isinstance(ask(rows(2), {1}, epochs=(ENDED,)), SecondWriter)
+    assert isinstance(ask(rows(2), {1}, epochs=(ENDED,), read_epoch=ENDED.epoch), SecondWriter)
 
 
 def test_nothing_is_lost_by_an_epoch_that_was_never_seen() -> None:
@@ -80,8 +91,8 @@ def test_all_of_them_must_have_been_seen_late() -> None:
 def test_each_row_is_held_against_its_own_epoch() -> None:
     third = EpochSpan("three", LAST + 200 * SECOND, LAST + 300 * SECOND)
     late = StoredEvent(9, chain(9)[0], "log", RUNNING.last_seen_at - SECOND)
-    assert ask((*rows(2), late), {1}, epochs=(*EPOCHS, third)) == LogLost((2, 9))
-    assert ask((*rows(2), late), {1}, epochs=(third, RUNNING, ENDED)) == LogLost((2, 9))
+    assert ask((*rows(2), late), {1}, epochs=(*EPOCHS, third), read_epoch="three") == LogLost((2, 9))
+    assert ask((*rows(2), late), {1}, epochs=(third, RUNNING, ENDED), read_epoch="three") == LogLost((2, 9))
     assert isinstance(ask((*rows(2), late), {1}), SecondWriter)
 
 

@@ -436,3 +436,26 @@ def test_the_folds_load_no_database_no_settings_and_no_loop() -> None:
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert loaded.isdisjoint({"asyncpg", "aiosqlite", "sqlite3", "pydantic", "pydantic_settings", "asyncio"})
     assert "msgspec" in loaded
+
+
+def test_a_second_start_that_names_nothing_keeps_what_the_first_has_named() -> None:
+    tale = Tale()
+    tale.tell("playbook_started", context={"path": "a/b", "version": "3"})
+    tale.tell("playbook_started", context={})
+    assert (tale.state.path, tale.state.version) == ("a/b", "3")
+
+
+@pytest.mark.parametrize("kind", ["playbook_completed", "playbook.failed", "playbook.cancelled"])
+def test_an_end_has_its_state_and_its_time(kind: str) -> None:
+    tale = Tale()
+    tale.tell("playbook_started", context={"path": "a/b"})
+    ended = tale.tell(kind)
+    assert tale.state.state.is_terminal
+    assert tale.state.completed_at is not None
+    assert tale.state.completed_at in ended.body
+
+
+def test_a_step_knows_its_name() -> None:
+    tale = Tale()
+    tale.tell("step.enter", "a")
+    assert tale.state.steps["a"].name == "a"

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,44 @@ def test_without_a_connection_the_log_cannot_be_told_and_the_store_is(store: Pat
     assert found["gates"]["state"] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("filled", "count", "state", "found", "remedy"),
+    [
+        ("2 of 3", "3", "ok", "shard 2 of 3 by the settings, and the store was filled as that", ""),
+        ("2 of 5", "3", "warning", "it was filled as 2 of 5", "NOETL_CHAIN_SHARD_COUNT back"),
+        ("1 of 3", "3", "warning", "it was filled as 1 of 3", "hands over"),
+        (None, "3", "warning", "nobody says", "hands over"),
+        (None, None, "ok", "shard 0 of 1", ""),
+        ("0 of 3", None, "warning", "it was filled as 0 of 3", "hands over"),
+        ("to 2 of 3", "3", "warning", "on its way", "goes on"),
+    ],
+)
+def test_a_store_of_another_shard_is_told(
+    store: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    filled: str | None,
+    count: str | None,
+    state: str,
+    found: str,
+    remedy: str,
+) -> None:
+    """The store's own word against the settings: index, count, and a change that was cut short."""
+    with closing(sqlite3.connect(store)) as file, file:
+        file.execute("DELETE FROM meta WHERE key = 'shard'")
+        if filled is not None:
+            key = "shard_moving" if filled.startswith("to") else "shard"
+            file.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (key, filled))
+    if count is not None:
+        monkeypatch.setenv("NOETL_CHAIN_SHARD_COUNT", count)
+        monkeypatch.setenv("NOETL_CHAIN_SHARD_INDEX", "2")
+    code, told, _ = _doctor(capsys, "--store", str(store))
+    assert code == 3  # there is no connection
+    assert told["shard"]["state"] == state
+    assert found in told["shard"]["found"]
+    assert remedy in told["shard"]["remedy"]
+
+
 def test_a_server_that_is_not_there_fails_the_connection_alone(store: Path, capsys: Capture) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -125,6 +165,7 @@ def test_a_store_that_is_not_made_yet_cannot_be_told(tmp_path: Path, capsys: Cap
     assert code == 3
     assert found["store_folder"]["state"] == "ok"
     assert found["store_format"]["state"] == "cannot_tell"
+    assert (found["shard"]["state"], "shard 0 of 1" in found["shard"]["found"]) == ("cannot_tell", True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -136,9 +177,9 @@ def test_a_file_of_another_program_is_a_store_that_cannot_be_used(tmp_path: Path
     assert found["store_format"]["state"] == "failed"
 
 
-def test_a_store_on_another_database_is_a_configuration(capsys: Capture) -> None:
-    code, found, text = _doctor(capsys, "--store", "postgresql://u:s3cret@h/d")
-    assert code == 2
+def test_a_store_on_a_server_that_is_not_there_cannot_be_used(capsys: Capture) -> None:
+    code, found, text = _doctor(capsys, "--store", "postgresql://u:s3cret@127.0.0.1:1/d")
+    assert code == 20
     assert found["store_folder"]["state"] == "failed"
     assert "s3cret" not in text
 
@@ -146,9 +187,9 @@ def test_a_store_on_another_database_is_a_configuration(capsys: Capture) -> None
 async def test_who_has_the_store_is_named_and_asking_does_not_take_it(tmp_path: Path) -> None:
     path = tmp_path / "chain.db"
     async with ChainStore.open(str(path)):
-        found = {check.name: check for check in house.store_checks(f"sqlite:///{path}")}
+        found = {check.name: check for check in house.store_checks(f"sqlite:///{path}", None)}
         assert f"held by process {os.getpid()} on " in found["store_lock"].found
-    found = {check.name: check for check in house.store_checks(f"sqlite:///{path}")}
+    found = {check.name: check for check in house.store_checks(f"sqlite:///{path}", None)}
     assert found["store_lock"].found == "nobody has the store"
     assert all(check.state is State.OK for name, check in found.items() if name != "store_space")
 
@@ -160,7 +201,7 @@ def test_a_network_file_system_and_a_full_disk_are_told(
 
     monkeypatch.setattr(sidecar.store.location, "file_system", lambda folder: "nfs4")
     monkeypatch.setattr(house, "SPACE_WARN_BYTES", 2**70)
-    found = {check.name: check for check in house.store_checks(f"sqlite:///{tmp_path / 'chain.db'}")}
+    found = {check.name: check for check in house.store_checks(f"sqlite:///{tmp_path / 'chain.db'}", None)}
     assert found["store_folder"].state is State.FAILED
     assert "network file system (nfs4)" in found["store_folder"].found
     assert found["store_space"].state is State.WARNING

@@ -7,7 +7,7 @@ from typing import Any
 
 from sidecar.core.ports import Batch
 from sidecar.errors import SourceUnavailable
-from sidecar.pinned import AGAIN_S, UNSEEN, PinWatch
+from sidecar.service.pinned import AGAIN_S, UNSEEN, PinWatch
 from sidecar.source.pins import Pin, Pins
 from sidecar.source.tail import LaneState
 from tests.support.captured import captured

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import typer
 
-from sidecar import __version__, arguments, cli
+from sidecar import __version__, cli
+from sidecar.commands import arguments
 from sidecar.errors import (
     ConfigError,
     InvariantError,
@@ -186,7 +187,7 @@ def test_options_reach_the_command(demo_ends: Ends) -> None:
 
 
 def test_verify_does_not_take_its_store_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidecar import app
+    from sidecar.commands import verify
 
     given: dict[str, Any] = {}
 
@@ -194,7 +195,7 @@ def test_verify_does_not_take_its_store_from_the_environment(monkeypatch: pytest
         given.update(options)
         return 0
 
-    monkeypatch.setattr(app, "main_verify", main)
+    monkeypatch.setattr(verify, "main_verify", main)
     monkeypatch.setenv("NOETL_CHAIN_STORE", "/nowhere/chain.db")
     assert cli.entry(["verify", "--execution", "5", "--execution", "-7", "--json"]) == 0
     assert given == {
@@ -230,19 +231,19 @@ def test_any_other_since_is_refused(text: str) -> None:
         arguments.moment(text, now=NOW)
 
 
-SIGTERM_AT_AN_IMPORT = """
+SIGNAL_AT_AN_IMPORT = """
 import os, signal, sys
 sys.argv = ["noetl-chain", VERB]
 
-class Terminates:
+class Ends:
     # A class body is where an exception would come out as another one.
     def __set_name__(self, owner, name):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGNAL)
 
 class AtTheImport:
     def find_spec(self, name, path, target=None):
         if name == "sidecar.cli":
-            type("Owner", (), {"field": Terminates()})
+            type("Owner", (), {"field": Ends()})
 
 sys.meta_path.insert(0, AtTheImport())
 from sidecar.__main__ import main
@@ -250,20 +251,28 @@ main()
 """
 
 
-@pytest.mark.parametrize(("verb", "code"), [("run", 0), ("verify", 143)])
-def test_sigterm_in_the_middle_of_an_import(verb: str, code: int) -> None:
-    program = SIGTERM_AT_AN_IMPORT.replace("VERB", repr(verb))
+def _done(program: str, **words: str) -> tuple[int, str, str]:
+    for word, meaning in words.items():
+        program = program.replace(word, meaning)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stderr) == (code, "")
+    return done.returncode, done.stdout, done.stderr
 
 
-SIGTERM_AT_WORK = """
+@pytest.mark.parametrize(
+    ("verb", "name", "code"),
+    [("run", "SIGTERM", 0), ("verify", "SIGTERM", 143), ("run", "SIGINT", 0), ("verify", "SIGINT", 130)],
+)
+def test_a_signal_in_the_middle_of_an_import(verb: str, name: str, code: int) -> None:
+    assert _done(SIGNAL_AT_AN_IMPORT, VERB=repr(verb), SIGNAL=name) == (code, "", "")
+
+
+SIGNAL_AT_WORK = """
 import os, signal, sys, types
 sys.argv = ["noetl-chain", "demo"]
 
 def main_demo(**options):
     try:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGNAL)
         signal.pause()
     finally:
         print("tidied up")
@@ -276,9 +285,60 @@ main()
 """
 
 
-def test_sigterm_at_work_unwinds_the_stack() -> None:
-    done = subprocess.run([sys.executable, "-c", SIGTERM_AT_WORK], capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stdout, done.stderr) == (143, "tidied up\n", "")
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_at_work_unwinds_the_stack(name: str, code: int) -> None:
+    assert _done(SIGNAL_AT_WORK, SIGNAL=name) == (code, "tidied up\n", "")
+
+
+SIGNAL_AT_THE_END = """
+import atexit, os, signal, sys
+sys.argv = ["noetl-chain", "completion", "bash"]
+atexit.register(os.kill, os.getpid(), signal.SIGNAL)
+from sidecar.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_after_the_work_changes_nothing(name: str) -> None:
+    code, told, said = _done(SIGNAL_AT_THE_END, SIGNAL=name)
+    assert (code, said) == (0, "")
+    assert told.rstrip().endswith("noetl-chain")
+
+
+WORDS = ["--version", "completion bash", "schema print", "--help"]
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_output_that_cannot_be_written_is_no_finding(words: str) -> None:
+    """1 would say that the log and the store differ."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sidecar", *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "noetl-chain: the output cannot be written (ENOSPC)\n  write it elsewhere\n",
+    )
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_output_that_nobody_reads_is_no_finding(words: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as unread:
+        done = subprocess.run(
+            [sys.executable, "-m", "sidecar", *words.split()],
+            stdout=unread,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_the_handler_stands_before_anything_else_is_imported() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from sidecar.core.event import Event
 from sidecar.core.picture import Picture, picture
-from sidecar.drawn import RUNS_SHOWN, dot, mermaid, text, visible
+from sidecar.core.rejoin import Join
+from sidecar.inspection.drawn import RUNS_SHOWN, dot, mermaid, text, visible
 from tests.unit.core.build import E, chain, ev, placed
 
 FORK = (ev(1), ev(2, 1), ev(3, 2), ev(4, 3), ev(5, 2))
@@ -53,6 +54,19 @@ def test_roots_a_circle_and_marks_as_text() -> None:
         "↻ 21 step.exit  [log only]  [follows 22: a circle]",
         "└ 22 step.exit  [log only]",
     ]
+
+
+def test_a_join_is_no_edge_in_any_form() -> None:
+    drawing = picture((*chain(1, 2), *chain(8, 9)), None, (Join(E, 2, 8, 900, 870, "e", 1),))
+    assert list(text(drawing)) == [
+        "● 1 step.exit",
+        "└ 2 step.exit",
+        "┆ no event names it; proven to come after 2",
+        "● 8 step.exit",
+        "└ 9 step.exit",
+    ]
+    assert '  n1 -. "joined by proof" .-> n2' in list(mermaid(drawing))
+    assert '  n1 -> n2 [style=dotted, label="joined by proof"];' in list(dot(drawing))
 
 
 def test_two_73_and_500_events_are_readable_and_all_shows_them_all() -> None:

@@ -18,7 +18,7 @@ from sidecar.core.verdict import Kind, Verdict
 from sidecar.errors import InvariantError
 from sidecar.settings import Arming, Reading, Settings
 from sidecar.telemetry import logs
-from sidecar.telemetry.metrics import (
+from sidecar.telemetry.labels import (
     ACCEPTANCE_REASONS,
     DECISIONS,
     DUE_REASONS,
@@ -29,8 +29,8 @@ from sidecar.telemetry.metrics import (
     VERDICTS,
     WAYS,
     WINDOWS,
-    Metrics,
 )
+from sidecar.telemetry.metrics import Metrics
 from sidecar.telemetry.startup import announce
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.core.due import Windows
+from sidecar.core.shards import Shard
 from sidecar.errors import ConfigError
 from sidecar.readings import Bind, Reading, reading
 from sidecar.settings import Arming, Settings, load, unknown, variable
@@ -106,6 +107,44 @@ def test_all_wrong_variables_are_named_at_once(monkeypatch: pytest.MonkeyPatch) 
 def test_a_shard_lies_below_the_count() -> None:
     with pytest.raises(ConfigError, match="SHARD_INDEX must be below"):
         Settings.given(shard_index=2, shard_count=2)
+    assert Settings.given(shard_index=1, shard_count=2).shard == Shard(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("host", "index"),
+    [("noetl-chain-0", 0), ("noetl-chain-12", 12), ("chain-3.chain.noetl.svc.cluster.local", 3)],
+)
+def test_a_shard_is_by_default_the_ordinal_of_the_pod(
+    host: str, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.settings.gethostname", lambda: host)
+    monkeypatch.setenv("NOETL_CHAIN_SHARD_COUNT", "16")
+    assert load().shard == Shard(index, 16)
+    monkeypatch.setenv("NOETL_CHAIN_SHARD_INDEX", "")
+    assert load().shard == Shard(index, 16), "empty is unset"
+    monkeypatch.setenv("NOETL_CHAIN_SHARD_INDEX", "5")
+    assert load().shard == Shard(5, 16), "what is set stands above the name"
+    monkeypatch.delenv("NOETL_CHAIN_SHARD_INDEX")
+    monkeypatch.delenv("NOETL_CHAIN_SHARD_COUNT")
+    assert load().shard == Shard(0, 1), "a single one asks for no name"
+
+
+def test_an_ordinal_beyond_the_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fourth pod of three shards follows nothing, and not what another one follows."""
+    monkeypatch.setattr("sidecar.settings.gethostname", lambda: "noetl-chain-3")
+    monkeypatch.setenv("NOETL_CHAIN_SHARD_COUNT", "3")
+    with pytest.raises(ConfigError, match=r"must be below NOETL_CHAIN_SHARD_COUNT.*no shard 3 of 3"):
+        load()
+
+
+@pytest.mark.parametrize("host", ["laptop", "web-1a", "3", "pod-", "pod-\u0663", "pod-12345", "pod-2-x", ""])
+def test_without_an_ordinal_one_of_several_shards_has_to_be_named(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.settings.gethostname", lambda: host)
+    monkeypatch.setenv("NOETL_CHAIN_SHARD_COUNT", "2")
+    with pytest.raises(ConfigError, match="nothing says which one"):
+        load()
 
 
 @pytest.mark.parametrize("name", ["", "a-b", 'a"b', "1a", "a.b", "x" * 64, "ä"])
@@ -206,10 +245,20 @@ def test_a_bind_is_host_and_port(text: str, host: str, port: int) -> None:
     assert Settings.given(metrics_bind=text).metrics_bind == Bind(host, port)
 
 
-@pytest.mark.parametrize("text", ["9109", "x:y", "x:70000", "x:-1", ""])
+@pytest.mark.parametrize("text", ["9109", "x:y", "x:70000", "x:-1", "", "[::1", "::1]:1", "[[::1]]:1"])
 def test_a_bind_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="METRICS_BIND"):
         Settings.given(metrics_bind=text)
+
+
+def test_an_sslmode_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGSSLMODE", "full-trust")
+    with pytest.raises(ConfigError, match="PGSSLMODE") as refused:
+        load()
+    assert "full-trust" not in str(refused.value)
+    for text, kept in (("verify-full", "verify-full"), (" require ", "require"), ("", None)):
+        monkeypatch.setenv("PGSSLMODE", text)
+        assert load().sslmode == kept
 
 
 def test_windows_are_microseconds() -> None:
@@ -238,10 +287,10 @@ def test_variables_that_change_nothing_are_found() -> None:
     environ = {
         "NOETL_CHAIN_TICKS": "1",
         "NOETL_CHAIN_TICK_S": "1",
-        "NOETL_CHAIN_GOSSIP_KEY_FILE": "x",
+        "NOETL_CHAIN_GOSSIP_KEY": "x",
         "HOME": "/",
     }
-    assert unknown(environ) == ("NOETL_CHAIN_GOSSIP_KEY_FILE", "NOETL_CHAIN_TICKS")
+    assert unknown(environ) == ("NOETL_CHAIN_GOSSIP_KEY", "NOETL_CHAIN_TICKS")
 
 
 def test_patterns_are_divided_by_commas_and_none_is_empty() -> None:

@@ -37,7 +37,7 @@ class ScriptedPoller:
         self.requests.append(request)
         facts = self._script.pop(0)
         if accept(facts):
-            yield Piece(facts, 200, (), last=True, seen={(1, len(self.requests)): 3})
+            yield Piece(facts, 200, (), 1, last=True, seen={(1, len(self.requests)): 3})
 
 
 def _window_lane(poller: Any, store: MemoryStore) -> WindowLane:

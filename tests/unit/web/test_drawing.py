@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sidecar.core.event import Event
 from sidecar.core.picture import Picture, picture
+from sidecar.core.rejoin import Join
 from sidecar.web.drawing import ROW, ROWS_MAX, Drawn, Edge, irregular, laid_out, legend, svg
 from tests.support.changing import replace
 from tests.unit.core.build import chain, ev, placed
@@ -163,7 +164,7 @@ def test_a_label_fits_into_the_width() -> None:
 
 def test_every_shape_stands_in_the_legend_and_looks_like_no_other() -> None:
     signs = [sign for sign, _ in legend()]
-    assert len(set(signs)) == len(signs) == 8
+    assert len(set(signs)) == len(signs) == 9
 
 
 def test_what_is_irregular_is_said_in_sentences() -> None:
@@ -175,6 +176,35 @@ def test_what_is_irregular_is_said_in_sentences() -> None:
         "More than once in the log: 9.",
         "The links run in a circle at 5.",
     ]
+
+
+def test_a_join_is_a_line_of_its_own_and_a_sentence_that_can_be_checked() -> None:
+    kept = Join(1001, 2, 8, 4711, 4700, "7:1:0:0", 1_700_000_000_000_000)
+    drawing = picture((*chain(1, 2), *chain(8, 9)), None, (kept,))
+    assert laid_out(drawing).edges == (Edge(0, 1), Edge(1, 2, joined=True), Edge(2, 3))
+    assert shapes(drawing)[2] == ("root", ("root, proven to come after 2",))
+    assert svg(drawing, "x").count('class="edge joined"') == 1
+    proof = (
+        "Root 8 comes after tip 2: transaction 4711 inserted it, and when the tip had been seen the next one"
+        " to begin was 4700 (epoch 7:1:0:0; joined 2023-11-14T22:13:20.000000+00:00)."
+    )
+    assert list(irregular(drawing)) == ["2 roots: 1, 8.", proof]
+    gone = replace(kept, withdrawn_at=1_700_000_001_000_000)
+    withdrawn = picture((*chain(1, 2), *chain(8, 9)), None, (gone,))
+    assert "joined" not in svg(withdrawn, "x")
+    ended = f"{proof} Not usable since 2023-11-14T22:13:21.000000+00:00: a later row spoke against it."
+    assert list(irregular(withdrawn))[1:] == [ended]
+
+
+def test_a_join_by_positions_says_which() -> None:
+    kept = Join(1001, 2, 8, 4711, None, "7:1:0:0", 1_700_000_000_000_000, None, 2**32 + 255, 2**32 + 256)
+    drawing = picture((*chain(1, 2), *chain(8, 9)), None, (kept,))
+    proof = (
+        "Root 8 comes after tip 2: its commit stands at 1/FF of the write-ahead log, and transaction 4711,"
+        " which inserted the root, began to write behind it, at 1/100"
+        " (epoch 7:1:0:0; joined 2023-11-14T22:13:20.000000+00:00)."
+    )
+    assert list(irregular(drawing))[1:] == [proof]
 
 
 def rows_of(drawn: Drawn) -> int:

@@ -1,0 +1,1 @@
+"""One execution as log and store hold it: told in lines, as JSON, drawn."""

@@ -1,0 +1,1 @@
+"""The running sidecar: the line of loops, what it shows of itself, and where."""

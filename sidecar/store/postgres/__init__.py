@@ -1,0 +1,1 @@
+"""The chain store on PostgreSQL: the same statements, another engine."""

@@ -25,12 +25,9 @@ from tests.support.databases import URL_VARIABLE, Database, Server, fresh_databa
 from tests.support.loops import Loop
 from tests.support.published import published
 from tests.support.temporary import keep_in_memory
+from tests.support.turns import UNTIL_VARIABLE, bound, may_begin
 
 Servers = Callable[[Path | None], Awaitable[Server]]
-UNTIL_VARIABLE = "NOETL_TEST_UNTIL"
-"""Seconds since 1970."""
-GRACE_S = 600
-"""By so much a test that was begun in time may end later: .ci/run waits as long."""
 StartServer = Callable[..., Awaitable[EmbeddedPostgres]]
 
 
@@ -46,14 +43,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A run with a time to end by begins no further test then, and still says what had failed.
-
-    Nor one that may go on for longer than is waited.
-    """
-    left = float(os.environ.get(UNTIL_VARIABLE, "inf")) - time.time()
-    bound = item.get_closest_marker("timeout")
-    if left < max(0, (bound.args[0] if bound else 0) - GRACE_S):
+    """A run with a time to end by begins nothing that may not end, and still says what had failed."""
+    left_s = float(os.environ.get(UNTIL_VARIABLE, "inf")) - time.time()
+    if not may_begin(bound(item), left_s):
         pytest.skip("out of time: the suite had to end")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may take longest begins first: it has the time then, and no worker waits for it at the end."""
+    items.sort(key=bound, reverse=True)
 
 
 @pytest.fixture(autouse=True)

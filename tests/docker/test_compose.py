@@ -14,7 +14,7 @@ import pytest
 from sidecar.demo.recording import BUNDLED, bundled
 from tests.docker.compose import ROOT, Project, engine, project, run, until
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1200)]
 
 EXPECTED: Final = Counter(
     verdict for name in BUNDLED for verdict in (bundled(name).verdicts or {}).values() if verdict

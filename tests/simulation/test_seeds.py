@@ -50,7 +50,7 @@ def test_a_hundred_seeds_show_what_was_planted_and_nothing_else() -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(1750)
+@pytest.mark.timeout(MANY_S + 250)
 def test_ten_thousand_seeds_show_what_was_planted_and_nothing_else() -> None:
     verdicts: Counter[str | None] = Counter()
     faults: Counter[str] = Counter()

@@ -1,6 +1,7 @@
 """A storm of gossip beside the feed: the rate of a catch-up with it and without, turn by turn.
 
 Ten thousand notifications are told at once while the rows of the table go into the same store.
+They are recorded at a bounded pace, so the table is caught up with until the last one is.
 The ratio says what the storm takes from the feed.
 """
 
@@ -39,22 +40,33 @@ GOAL: Final = 0.9
 
 
 class Storm:
-    """A source that has everything to tell at once."""
+    """A source that has everything to tell at once, and counts what was recorded of it."""
 
     def __init__(self, told: Sequence[Notification]) -> None:
         self._told = told
+        self._taken = 0
         self.recorded = 0
         self.lost = 0
+
+    @property
+    def over(self) -> bool:
+        return self.recorded == len(self._told)
 
     def refused_frames(self) -> int:
         return 0
 
     async def take(self, limit: int) -> Sequence[Notification]:
+        """The next of them: whoever asks again has recorded what was taken before."""
+        self.recorded += self._taken
         part = self._told[self.recorded : self.recorded + limit]
+        self._taken = len(part)
         if not part:
             await asyncio.Event().wait()
-        self.recorded += len(part)
         return part
+
+    def interrupted(self) -> None:
+        """What was taken last is told once more: whether it was recorded is not known."""
+        self._taken = 0
 
 
 def told() -> list[Notification]:
@@ -72,15 +84,9 @@ def told() -> list[Notification]:
 
 async def measure(table: Table, *, turns: int) -> Result:
     """Rows a second with the storm, held against the same without it."""
-    storming: list[float] = []
-    quiet: list[float] = []
-    recorded: list[float] = []
-    for turn in range(turns + 1):
-        for storm in (True, False)[:: 1 if turn % 2 else -1]:
-            rate, done = await _rate(table, storm=storm)
-            if turn:
-                (storming if storm else quiet).append(rate)
-                recorded += [done] if storm else []
+    await _caught_up(table, Storm(()))
+    made = [await _turn(table) for _ in range(turns)]
+    storming, quiet, times = ([turn[side] for turn in made] for side in range(3))
     return Result(
         "catch-up in a storm of gossip",
         median(storming),
@@ -88,20 +94,39 @@ async def measure(table: Table, *, turns: int) -> Result:
         limit=median(quiet),
         ratio=versus(storming, quiet),
         goal=GOAL,
-        turns={"storm": storming, "quiet": quiet, "recorded": recorded},
-        note=f"{NOTIFICATIONS:,} notifications told at once; {median(recorded):,.0f} recorded meanwhile;"
-        " limit: without them",
+        turns={"storm": storming, "quiet": quiet, "catch-ups": times},
+        note=f"{NOTIFICATIONS:,} notifications told at once, all recorded beside {median(times):,.0f}"
+        " catch-ups; limit: without them",
     )
 
 
-async def _rate(table: Table, *, storm: bool) -> tuple[float, int]:
-    """Rows a second, and the notifications that were recorded before the last row."""
+async def _turn(table: Table) -> tuple[float, float, int]:
+    """Rows a second with the storm and without, and how many catch-ups the storm lasted.
+
+    The table is caught up with again and again, each time into a new store, until everything
+    told is recorded; beside each such catch-up stands a quiet one.
+    """
+    gossip = Storm(told())
+    storming = quiet = 0.0
+    times = 0
+    while not gossip.over:
+        for source in (gossip, Storm(()))[:: 1 if times % 2 else -1]:
+            seconds = await _caught_up(table, source)
+            if source is gossip:
+                storming += seconds
+            else:
+                quiet += seconds
+        times += 1
+    return times * table.rows / storming, times * table.rows / quiet, times
+
+
+async def _caught_up(table: Table, gossip: Storm) -> float:
+    """The seconds of a catch-up into a new store, with the gossip going into the same."""
     async with AsyncExitStack() as opened:
         folder = Path(opened.enter_context(TemporaryDirectory(prefix="noetl-chain-bench-")))
         settings = Settings.given(dsn=table.dsn, store=str(folder / "chain.db"))
         source = await opened.enter_async_context(open_log(settings, structlog.get_logger()))
         store = await opened.enter_async_context(ChainStore.open(settings.store))
-        gossip = Storm(told() if storm else ())
         watching = asyncio.create_task(_watch(store, gossip).run())
         log = source.reader(store.clock)
         feed = make_feed(settings, store, log)
@@ -112,14 +137,13 @@ async def _rate(table: Table, *, storm: bool) -> tuple[float, int]:
                 facts = step.facts
                 batch = Batch("backfill", facts.epoch, None, facts.server_now, logs=step.logs, gone=step.gone)
                 rows += (await feed.take(batch)).rows
-        seconds, recorded = time.perf_counter() - began, gossip.recorded
+        seconds = time.perf_counter() - began
         watching.cancel()
         await asyncio.wait({watching})
+        gossip.interrupted()
         if rows != table.rows:
             raise SystemExit(f"{rows} of {table.rows} rows arrived")
-        if storm and recorded == 0:
-            raise SystemExit("the storm was over before it began")
-    return rows / seconds, recorded
+    return seconds
 
 
 def _watch(store: ChainStore, gossip: Storm) -> GossipWatch:
@@ -130,5 +154,5 @@ def _watch(store: ChainStore, gossip: Storm) -> GossipWatch:
     async def alone() -> int:
         return 0
 
-    instruments = Instruments(Metrics(), Health(), structlog.get_logger("quiet"))
+    instruments = Instruments(Metrics(), Health(), structlog.get_logger())
     return GossipWatch(GossipSink(RuntimeStore(store)), connect, alone, instruments)

@@ -124,7 +124,12 @@ class Settings(BaseSettings):
     noetl_schema: Annotated[str, BeforeValidator(identifier)] = _var(
         "NOETL_SCHEMA", "noetl", description="Schema of the event table."
     )
-    query_timeout_s: Seconds = Field(10, ge=0.1, le=3600, description="Deadline of one query.")
+    query_timeout_s: Seconds = Field(
+        10,
+        ge=0.1,
+        le=3600,
+        description="Deadline of one query; how long one that reads much may be silent unasked.",
+    )
     read_limit: Int = Field(
         10_000,
         ge=1,

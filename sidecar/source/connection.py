@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import errno
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -29,6 +30,7 @@ from sidecar.errors import (
     SourceError,
     SourceUnavailable,
 )
+from sidecar.source.silence import Silence
 
 _SERVER_SHARE: Final = 0.9
 """The server's own statement_timeout comes first: it ends the work and says why.
@@ -73,9 +75,10 @@ async def connect(dsn: str, timeout_s: float) -> Any:
 class Transaction:
     """A read-only transaction; every statement sees its own snapshot (READ COMMITTED)."""
 
-    def __init__(self, connection: Any, timeout_s: float) -> None:
+    def __init__(self, connection: Any, timeout_s: float, silence: Silence | None) -> None:
         self._connection = connection
         self._timeout = timeout_s
+        self._silence = silence
 
     @property
     def announced_pid(self) -> int:
@@ -86,28 +89,38 @@ class Transaction:
     async def fetch(self, sql: str, *args: object) -> list[Any]:
         """All rows of one statement."""
         with pulse.waiting(self._timeout):
-            rows: list[Any] = await self._connection.fetch(sql, *args, timeout=self._timeout)
+            rows: list[Any] = await _heard(
+                self._connection.fetch(sql, *args, timeout=self._timeout), self._silence
+            )
         return rows
 
     async def cursor(self, sql: str, *args: object) -> Portal:
         """One statement whose rows are fetched piece by piece, all from one snapshot."""
         with pulse.waiting(self._timeout):
-            opened = await self._connection.cursor(sql, *args, timeout=self._timeout)
-        return Portal(opened, self._timeout)
+            opened = await _heard(self._opened(sql, args), self._silence)
+        return Portal(opened, self._timeout, self._silence)
+
+    async def _opened(self, sql: str, args: Sequence[object]) -> Any:
+        return await self._connection.cursor(sql, *args, timeout=self._timeout)
 
 
 class Portal:
     """An open cursor; it ends with its transaction."""
 
-    def __init__(self, cursor: Any, timeout_s: float) -> None:
+    def __init__(self, cursor: Any, timeout_s: float, silence: Silence | None) -> None:
         self._cursor = cursor
         self._timeout = timeout_s
+        self._silence = silence
 
     async def fetch(self, rows: int) -> list[Any]:
         """The next `rows` rows, fewer only at the end."""
         with pulse.waiting(self._timeout):
-            fetched: list[Any] = await self._cursor.fetch(rows, timeout=self._timeout)
+            fetched: list[Any] = await _heard(self._cursor.fetch(rows, timeout=self._timeout), self._silence)
         return fetched
+
+
+async def _heard(answer: Coroutine[Any, Any, Any], silence: Silence | None) -> Any:
+    return await (answer if silence is None else silence.broken_by(answer))
 
 
 class Session:
@@ -128,7 +141,8 @@ class Session:
         """Run statements in one transaction; commit at the end, drop the connection on any failure.
 
         Args:
-            timeout_s: Another deadline for statements that read much, None for the session's.
+            timeout_s: A later deadline for statements that read much, None for the session's.
+                A server that is not at work on them is given up as early as in any other.
 
         Raises:
             SourceError: translated; the next transaction opens a new connection.
@@ -136,11 +150,12 @@ class Session:
         timeout = timeout_s or self._query_timeout_s
         with translated():
             try:
-                with pulse.waiting(2 * self._query_timeout_s):
+                with pulse.waiting(3 * self._query_timeout_s):
                     connection = await self._opened()
                     begin = _SETTINGS.format(timeout_ms=max(1, int(timeout * _SERVER_SHARE * 1000)))
                     await connection.execute(begin, timeout=self._query_timeout_s)
-                yield Transaction(connection, timeout)
+                    silence = await self._silence(connection) if timeout > self._query_timeout_s else None
+                yield Transaction(connection, timeout, silence)
                 with pulse.waiting(self._query_timeout_s):
                     await connection.execute("COMMIT", timeout=self._query_timeout_s)
             except BaseException:
@@ -148,6 +163,12 @@ class Session:
                 # transaction when the socket closes, so nothing of ours pins its xmin.
                 self.drop()
                 raise
+
+    async def _silence(self, connection: Any) -> Silence:
+        # Asked for: behind a pooler the handshake names another process.
+        pid: int = await connection.fetchval("SELECT pg_backend_pid()", timeout=self._query_timeout_s)
+        every_s = self._query_timeout_s
+        return Silence(partial(connect, self._dsn, every_s), pid, every_s)
 
     async def _opened(self) -> Any:
         if self._connection is None or self._connection.is_closed():

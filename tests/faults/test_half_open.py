@@ -10,6 +10,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import asyncpg
 import psutil
 import pytest
 
@@ -24,6 +25,8 @@ from tests.support.waiting import until
 
 E = 7700
 DEADLINE_S = 0.5
+LONG_S = 600.0
+"""Deadline of a statement that reads much."""
 NEVER_S = 30.0
 """Without a deadline nothing ends; with one it is not this that does, on whatever machine."""
 
@@ -94,3 +97,77 @@ async def test_nobody_is_waited_for_longer_than_the_deadline(pg: Database, when:
         way.heal()
         assert (await fetch_alone(session, "select 2"))[0][0] == 2
         await session.close()
+
+
+async def _long_one(session: Session, sql: str, *, by_cursor: bool) -> list[object]:
+    async with session.transaction(LONG_S) as transaction:
+        if by_cursor:
+            return list((await (await transaction.cursor(sql)).fetch(10))[0])
+        return list((await transaction.fetch(sql))[0])
+
+
+@pytest.mark.parametrize("tracked", ["on", "off"])
+@pytest.mark.parametrize("by_cursor", [True, False])
+async def test_a_long_statement_is_waited_for_while_the_server_is_at_work(
+    pg: Database, by_cursor: bool, tracked: str
+) -> None:
+    await pg.execute(f'alter database "{pg.name}" set track_activities = {tracked}')
+    async with proxy(pg.dsn) as way:
+        session = Session(way.dsn, query_timeout_s=DEADLINE_S)
+        answered = await _long_one(session, f"select 7 from pg_sleep({5 * DEADLINE_S})", by_cursor=by_cursor)
+        assert answered == [7]
+        assert way.accepted >= 4, "nobody asked whether the server is at work"
+        await until(lambda: way.links == 1)
+        await session.close()
+
+
+@pytest.mark.parametrize("by_cursor", [True, False])
+@pytest.mark.parametrize("healed", [True, False])
+async def test_a_long_statement_that_nobody_works_on_is_given_up_as_early_as_a_short_one(
+    pg: Database, healed: bool, by_cursor: bool
+) -> None:
+    """The wire died inside it; who asks meets the same wire, or a new one over which the server tells."""
+    async with proxy(pg.dsn) as way:
+        session = Session(way.dsn, query_timeout_s=DEADLINE_S)
+        reading = asyncio.create_task(
+            _long_one(session, f"select 7 from pg_sleep({3 * DEADLINE_S})", by_cursor=by_cursor)
+        )
+        await until(lambda: _sleeps(pg))
+        way.swallow()
+        if healed:
+            way.heal()
+        said = "did not arrive" if healed else "did not answer in time"
+        async with asyncio.timeout(NEVER_S):
+            with pytest.raises(SourceUnavailable, match=said):
+                await reading
+        await until(lambda: way.links == 0)
+        way.heal()
+        assert (await fetch_alone(session, "select 2"))[0][0] == 2
+        await session.close()
+
+
+async def test_a_server_that_cannot_tell_is_waited_for(pg: Database) -> None:
+    """It answers, and has no connection for who asks: that is no dead wire."""
+    async with proxy(pg.dsn) as way:
+        session = Session(way.dsn, query_timeout_s=DEADLINE_S)
+        reading = asyncio.create_task(
+            _long_one(session, f"select 7 from pg_sleep({4 * DEADLINE_S})", by_cursor=False)
+        )
+        await until(lambda: _sleeps(pg))
+        assert pg.server is not None
+        apart = await asyncpg.connect(pg.server.dsn("postgres"))
+        await apart.execute(f'alter database "{pg.name}" allow_connections false')
+        try:
+            assert await reading == [7]
+            assert way.accepted >= 3
+        finally:
+            await apart.execute(f'alter database "{pg.name}" allow_connections true')
+            await apart.close()
+        await session.close()
+
+
+async def _sleeps(pg: Database) -> bool:
+    return await pg.holds(
+        "select exists (select from pg_stat_activity"
+        " where wait_event = 'PgSleep' and datname = current_database())"
+    )

@@ -37,6 +37,15 @@ async def test_a_prepared_statement_does_not_live_through_this_pooler(pg: Databa
             other.terminate()
 
 
+async def test_a_long_statement_that_has_the_last_server_is_waited_for(pg: Database) -> None:
+    """Who asks whether it is at work is let in by the pooler, and waits for that same server."""
+    async with pooler(pg.dsn, backends=1) as dsn:
+        session = Session(dsn, query_timeout_s=0.5)
+        async with session.transaction(600) as transaction:
+            assert (await transaction.fetch("select 7 from pg_sleep(3)"))[0][0] == 7
+        await session.close()
+
+
 async def test_late_rows_and_many_executions_match_through_a_pooler(pg: Database, tmp_path: Path) -> None:
     executions = [E + number for number in range(40)]
     async with (

@@ -31,7 +31,7 @@ ANSWER_BYTES = 20_000
 async def test_a_wire_that_breaks_and_goes_dead_again_and_again(
     pg: Database, pg_server: StartServer, monkeypatch: pytest.MonkeyPatch, faults: int
 ) -> None:
-    """Under load it waits and goes on by itself; in the end the store is the log, each row once, all match."""
+    """Under load it waits and goes on by itself; in the end the store is the log, and all match."""
     for module in (connection, writer):
         for name in ("STATEMENT_S", "CONNECT_S"):
             monkeypatch.setattr(module, name, DEADLINE_S)

@@ -14,6 +14,7 @@ from sidecar.core.event import Event
 from sidecar.core.evidence import Finding, Rows, Standing, finding, leaves_finding, same_finding
 from sidecar.core.links import order_by_links
 from sidecar.core.populate import LogRead
+from sidecar.core.rejoin import Join
 from sidecar.core.verdict import ALARMING, EVIDENCED, PENDING, RETRY, Judgement, Kind, Verdict
 from tests.support.changing import replace
 from tests.unit.core.build import E, chain, ev, placed
@@ -107,6 +108,24 @@ def test_however_many_roots_there_are_the_evidence_is_bounded() -> None:
     made = found(Judgement(E, Verdict.REFUSED_MULTIPLE_ROOTS), roots, ())
     assert len(ids(made, "log")) <= evidence.SHOWN_MAX
     assert (made.evidence or {})["only_log"] == {"count": 5000, "first": [str(n) for n in range(1, 9)]}
+
+
+def test_what_is_kept_of_joins_stands_beside_both_sides_and_is_bounded() -> None:
+    kept = tuple(Join(E, 10 + n, 100 + n, xid=9, anchor=8, epoch="e", joined_at=7) for n in range(30))
+    judged = Judgement(E, Verdict.REJOIN_WITHDRAWN, detail="multiple_roots")
+    order = order_by_links(LONG)
+    made = finding(judged, LONG, READ, order, placed(LONG), Partition(E), 200, kept)
+    told = made.evidence or {}
+    assert told["joins"] == [each.document() for each in kept[: evidence.SHOWN_MAX]]
+    none = finding(judged, LONG, READ, order, placed(LONG), Partition(E), 200)
+    assert "joins" not in (none.evidence or {})
+
+
+def test_of_many_rows_that_the_log_lacks_the_first_are_shown() -> None:
+    judged = Judgement(E, Verdict.SECOND_WRITER, (Kind.SECOND_WRITER,), None, 1, 30, "", None, 2)
+    foreign = placed((LONG[0], *(ev(100 + n, 99 + n) for n in range(12))))
+    made = found(judged, LONG, foreign)
+    assert ids(made, "store")[:-1] == ["1", *(str(100 + n) for n in range(evidence.NAMED_MAX + 1))]
 
 
 def test_a_body_above_the_size_is_kept_by_hash_and_length(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -341,7 +341,8 @@ def test_a_label_of_a_withdrawn_join_says_so() -> None:
     found = with_label(hold(), "multiple_roots")
     partition = replace(found.populated.partition, revoked_reason="rejoin_withdrawn")
     found = replace(found, populated=replace(found.populated, partition=partition))
-    assert verdict(found) is Verdict.REJOIN_WITHDRAWN
+    judgement = judge(found, W).judgement
+    assert (judgement.verdict, judgement.detail) == (Verdict.REJOIN_WITHDRAWN, "multiple_roots")
     assert verdict(with_label(found, at=READ_AT - 1)) is Verdict.MATCH, "the read is younger"
 
 
@@ -350,7 +351,9 @@ def test_a_refused_read_of_an_execution_with_a_withdrawn_join_is_that_verdict() 
         found = hold(log)
         assert verdict(found) is not Verdict.REJOIN_WITHDRAWN
         withdrawn = replace(found, populated=replace(found.populated, withdrawn=True))
-        assert verdict(withdrawn) is Verdict.REJOIN_WITHDRAWN
+        judgement = judge(withdrawn, W).judgement
+        assert judgement.verdict is Verdict.REJOIN_WITHDRAWN
+        assert judgement.detail == order_by_links(log).label
         diverged = replace(withdrawn, resolution=WRITER)
         assert verdict(diverged) is Verdict.SECOND_WRITER
 
@@ -511,7 +514,25 @@ def test_read_only_an_execution_that_the_store_lacks_is_not_missing() -> None:
 
 
 def test_read_only_holes_in_the_store() -> None:
-    assert read_only((A, C), LOG, gap=True).verdict is Verdict.REFUSED_STORE_GAP
+    found = read_only((A, C), LOG, gap=True)
+    assert (found.verdict, found.detail) == (Verdict.REFUSED_STORE_GAP, "store_gap")
+    agreeing = judge_read_only(E, InSync(3, 0), compare(LOG, LOG), log_rows=3, stored_rows=3, gap=True)
+    assert agreeing.judgement.verdict is Verdict.REFUSED_STORE_GAP, "what agrees hides no hole"
+
+
+def test_read_only_a_refused_log_whose_join_was_withdrawn() -> None:
+    refused = Refused("multiple_roots")
+    ruling = judge_read_only(E, refused, None, log_rows=3, stored_rows=2, withdrawn=True)
+    assert ruling == Ruling(Judgement(E, Verdict.REJOIN_WITHDRAWN, (), None, 3, 2, "multiple_roots"))
+    before = judge_read_only(E, refused, None, log_rows=3, stored_rows=2)
+    assert before.judgement.verdict is Verdict.REFUSED_MULTIPLE_ROOTS
+
+
+@pytest.mark.parametrize(("rejoined", "expected"), [(True, Verdict.MATCH_REJOINED), (False, Verdict.MATCH)])
+def test_read_only_a_match_over_joins_is_a_verdict_of_its_own(rejoined: bool, expected: Verdict) -> None:
+    same = compare(LOG, LOG)
+    ruling = judge_read_only(E, InSync(3, 0), same, log_rows=3, stored_rows=3, rejoined=rejoined)
+    assert ruling.judgement.verdict is expected
 
 
 def test_read_only_an_untaken_comparison_is_no_agreement() -> None:

@@ -273,6 +273,16 @@ def test_a_known_anchor_of_the_same_head_and_epoch_is_stronger() -> None:
     assert (then.head_epoch, then.head_anchor) == (EPOCH, 100)
 
 
+def test_the_position_of_the_heads_commit_stays_with_the_head() -> None:
+    same, other = (
+        covered((A, B), head_commit_lsn=70),
+        covered((A, B), head_commit_lsn=70, head_epoch="before"),
+    )
+    assert after(same, (A, B), (A, B))[1].head_commit_lsn == 70
+    assert after(same, (A, B), (A, B, C))[1].head_commit_lsn is None, "another row is the head"
+    assert after(other, (A, B), (A, B))[1].head_commit_lsn is None, "positions begin anew with an epoch"
+
+
 def test_an_unknown_anchor_of_the_same_head_takes_the_reads() -> None:
     _, then = after(covered((A, B), head_anchor=None), (A, B), (A, B))
     assert (then.head_epoch, then.head_anchor) == (EPOCH, 777)

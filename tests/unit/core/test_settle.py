@@ -15,6 +15,7 @@ from sidecar.core.horizon import TailRow
 from sidecar.core.links import Forked, MultipleRoots, NoRoot, Ordered
 from sidecar.core.populate import InSync, Refused
 from sidecar.core.ports import Populated
+from sidecar.core.rejoin import NOTHING_KEPT
 from sidecar.core.settle import Arrival, Limits, Settled, settle
 from tests.unit.core.build import EPOCH, OLD_EPOCH, E, by_id, chain, covered, ev, placed, pool_of, tail
 
@@ -149,6 +150,73 @@ def test_a_head_that_a_poll_of_the_new_epoch_shows_is_of_that_epoch() -> None:
     assert (after.head_epoch, after.head_anchor) == (EPOCH, 500)
     same = _settled(covered(chain(1, 2)), ev(2, 1)).partition
     assert (same.head_epoch, same.head_anchor) == (EPOCH, 100)
+
+
+def test_the_position_of_a_heads_commit_comes_with_the_row_that_shows_it() -> None:
+    shown = replace(tail(ev(2, 1)), commit_lsn=70)
+    for before in (covered(chain(1, 2)), covered(chain(1, 2), head_epoch=OLD_EPOCH, head_commit_lsn=60)):
+        after = settle(_arrival(before, rows=(shown,)), epoch=EPOCH, now=9, limits=Limits()).partition
+        assert (after.head_epoch, after.head_commit_lsn) == (EPOCH, 70)
+
+
+def test_the_position_of_another_rows_commit_is_not_the_heads() -> None:
+    other = replace(tail(ev(1)), commit_lsn=60)
+    for rows in ((other,), (other, replace(tail(ev(2, 1)), commit_lsn=70))):
+        arrival = _arrival(covered(chain(1, 2)), rows=rows)
+        after = settle(arrival, epoch=EPOCH, now=9, limits=Limits()).partition
+        assert after.head_commit_lsn == (70 if len(rows) == 2 else None)
+
+
+# What only a log read has shown
+
+
+def _refused(partition: Partition, *shown: int) -> Populated:
+    return Populated(Refused("no_root"), NoRoot(5), partition, (), False, False, unstored=frozenset(shown))
+
+
+@pytest.mark.parametrize("held", [0, 1, 5])
+def test_rows_that_a_whole_log_read_shows_and_nobody_has_are_news(held: int) -> None:
+    """However many were held before: what a refused read shows may be other rows."""
+    partition = replace(covered(chain(1, 2)), held=held, rows_seen=9, last_change_at=4)
+    some = _settled(partition, populated=_refused(partition, 7), log_rows=3)
+    none = _settled(partition, populated=_refused(partition), log_rows=2)
+    assert (some.partition.last_change_at, none.partition.last_change_at) == (9, 4)
+
+
+@pytest.mark.parametrize(("held", "changed_at"), [(7, 9), (8, 4), (9, 4)])
+def test_a_cut_log_is_news_when_it_shows_more_than_is_held(held: int, changed_at: int) -> None:
+    partition = replace(covered(chain(1, 2)), held=held, rows_seen=10, last_change_at=4)
+    assert _settled(partition, log_rows=10).partition.last_change_at == changed_at
+
+
+def test_a_row_of_the_batch_is_a_change_whatever_was_shown_before() -> None:
+    partition = replace(covered(chain(1, 2)), held=1, last_change_at=4)
+    assert _settled(partition, ev(3, 2), reread=True).partition.last_change_at == 9
+
+
+# Joins
+
+
+def _root_behind(partition: Partition, **changes: Any) -> Settled:
+    """A root arrives whose transaction began after the head was seen: the proof is there."""
+    root = replace(tail(ev(9)), xid=150, xmin=150)
+    arrival = _arrival(partition, rows=(root,), kept=NOTHING_KEPT, **changes)
+    return settle(arrival, epoch=EPOCH, now=9, limits=Limits())
+
+
+def test_a_root_without_its_proof_has_no_place_and_labels() -> None:
+    proven = _root_behind(covered(chain(1, 2), head_anchor=100))
+    assert (ids(proven.run), proven.partition.label, len(proven.joins)) == ([9], None, 1)
+    unproven = _root_behind(covered(chain(1, 2), head_anchor=200))
+    assert (unproven.run, unproven.partition.label, unproven.joins) == ((), "multiple_roots", ())
+
+
+def test_rows_that_are_known_of_and_nowhere_forbid_a_join_until_a_read_has_ended_them() -> None:
+    partition = covered(chain(1, 2), head_anchor=100, held=3, last_change_at=5)
+    assert _root_behind(partition).joins == ()
+    synced = Populated(InSync(2, 0), Ordered(chain(1, 2)), partition, (), written=True, cleared_bar=False)
+    assert len(_root_behind(partition, populated=synced, log_rows=2, log_began_at=6).joins) == 1
+    assert _root_behind(partition, populated=synced, log_rows=2, log_began_at=4).joins == ()
 
 
 def test_a_pool_takes_what_its_own_bound_and_the_bound_of_all_allow() -> None:

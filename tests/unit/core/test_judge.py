@@ -517,7 +517,8 @@ def test_read_only_holes_in_the_store() -> None:
     found = read_only((A, C), LOG, gap=True)
     assert (found.verdict, found.detail) == (Verdict.REFUSED_STORE_GAP, "store_gap")
     agreeing = judge_read_only(E, InSync(3, 0), compare(LOG, LOG), log_rows=3, stored_rows=3, gap=True)
-    assert agreeing.judgement.verdict is Verdict.REFUSED_STORE_GAP, "what agrees hides no hole"
+    expected = Judgement(E, Verdict.REFUSED_STORE_GAP, (), None, 3, 3, "store_gap")
+    assert agreeing.judgement == expected, "what agrees hides no hole"
 
 
 def test_read_only_a_refused_log_whose_join_was_withdrawn() -> None:

@@ -209,6 +209,8 @@ def test_a_root_without_its_proof_has_no_place_and_labels() -> None:
     assert (ids(proven.run), proven.partition.label, len(proven.joins)) == ([9], None, 1)
     unproven = _root_behind(covered(chain(1, 2), head_anchor=200))
     assert (unproven.run, unproven.partition.label, unproven.joins) == ((), "multiple_roots", ())
+    barred = covered(chain(1, 2), head_anchor=200, coverage=None, revoked_at=1)
+    assert _root_behind(barred).partition.label == "multiple_roots", "nothing waits that would say so later"
 
 
 def test_rows_that_are_known_of_and_nowhere_forbid_a_join_until_a_read_has_ended_them() -> None:

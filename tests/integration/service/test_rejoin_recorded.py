@@ -6,7 +6,9 @@ join is held against the recorded order, and against the instant at which Postgr
 
 from __future__ import annotations
 
+import asyncio
 import math
+import random
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +21,13 @@ from sidecar.demo.player import play
 from sidecar.demo.recording import Recording, load, only
 from sidecar.readings import Reading
 from tests.support.databases import Database
+from tests.support.proxy import Proxy, proxy
 from tests.support.recorded import PUBLISHED, RESTARTS, recorded_set
 from tests.support.restarted import INSTANTS, folded, instants, restarted, spans_s
 from tests.support.service import service
+from tests.support.waiting import until
 
+WIRE_DEADLINE_S = 1.0
 SHORT_S = 8.0
 """The executions of the default run end within so many seconds of their first row."""
 
@@ -52,7 +57,15 @@ class Played:
         return {e for e, verdict in self.verdicts.items() if verdict == "match_rejoined"}
 
 
-async def _play(pg: Database, store: Path, recording: Recording, speed: float, tail: str = "poll") -> Played:
+async def _play(
+    pg: Database,
+    store: Path,
+    recording: Recording,
+    speed: float,
+    tail: str = "poll",
+    wire: Proxy | None = None,
+) -> Played:
+    """`wire`: the sidecar's way to the log, which breaks and goes dead while the log is played."""
     await pg.execute(INSTANTS)
     settings: dict[str, Any] = {
         "rejoin": Reading.ON,
@@ -63,16 +76,23 @@ async def _play(pg: Database, store: Path, recording: Recording, speed: float, t
         "sweep_round_s": 5,
         "live_window_s": 600,
     }
+    if wire is not None:
+        settings["query_timeout_s"] = WIRE_DEADLINE_S
 
-    async with service(pg.dsn, store, **settings) as sidecar:
+    async with service(pg.dsn if wire is None else wire.dsn, store, **settings) as sidecar:
 
         async def all_judged() -> bool:
             seen = "SELECT sum(iif(label IS NULL, head_seq + held, max(rows_seen, head_seq))) FROM partition"
             return ((await sidecar.store.query(seen))[0][0] or 0) >= recording.rows
 
         await sidecar.caught_up()
+        breaking = None if wire is None else asyncio.create_task(_broken_again_and_again(wire))
         report = await play(pg.dsn, recording, speed=speed, connections=16)
         assert report.complete
+        if breaking is not None and wire is not None:
+            breaking.cancel()
+            await asyncio.wait({breaking})
+            wire.heal()
         await sidecar.until(all_judged, patience_s=60)
         await sidecar.idle(patience_s=60)
         assert sidecar.divergences() == {}
@@ -86,6 +106,20 @@ async def _play(pg: Database, store: Path, recording: Recording, speed: float, t
             if (read := await sidecar.read(e)).events is not None
         }
         return Played(verdicts, joins, served, await instants(pg), sidecar.verdicts())
+
+
+async def _broken_again_and_again(wire: Proxy) -> None:
+    """In the middle of an answer, and dead for longer than the deadline of a query, by turns."""
+    moments = random.Random(9)
+    while True:
+        cuts = wire.cuts
+        await asyncio.sleep(moments.uniform(1, 4))
+        wire.cut_once_after(moments.randrange(4000))
+        await until(lambda: wire.cuts > cuts)  # noqa: B023 - awaited here
+        await asyncio.sleep(moments.uniform(1, 4))
+        wire.swallow()
+        await asyncio.sleep(1.5 * WIRE_DEADLINE_S)
+        wire.heal()
 
 
 def _none_is_wrong(played: Played, recording: Recording) -> None:
@@ -204,6 +238,25 @@ async def test_by_the_wal_all_restarted_executions_in_their_own_pacing(
     _none_is_wrong(played, recording)
     _as_recorded(played, recording)
     assert len(played.joined) >= 70
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("tail", ["poll", "wal"])
+async def test_over_a_wire_that_breaks_and_goes_dead_none_is_wrong(
+    pg_wal: Database, tmp_path: Path, tail: str
+) -> None:
+    """What came while nobody heard it comes late, and with less proof: never with a wrong one."""
+    whole = _recording(RESTARTS)
+    recording = folded(whole, _short(whole), 20.0)
+    async with proxy(pg_wal.dsn) as wire:
+        played = await _play(pg_wal, tmp_path / "chain.db", recording, 1.0, tail, wire)
+        assert wire.cuts > 2
+        assert wire.swallowed > 0
+    _say(played, recording)
+    _none_is_wrong(played, recording)
+    _as_recorded(played, recording)
+    assert played.joined
 
 
 @pytest.mark.torture

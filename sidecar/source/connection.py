@@ -12,6 +12,7 @@ Source: spec 1.7, 1.8, 4.2.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -89,15 +90,14 @@ class Transaction:
     async def fetch(self, sql: str, *args: object) -> list[Any]:
         """All rows of one statement."""
         with pulse.waiting(self._timeout):
-            rows: list[Any] = await _heard(
-                self._connection.fetch(sql, *args, timeout=self._timeout), self._silence
-            )
+            answer = self._connection.fetch(sql, *args, timeout=self._timeout)
+            rows: list[Any] = await _heard(answer, self._timeout, self._silence)
         return rows
 
     async def cursor(self, sql: str, *args: object) -> Portal:
         """One statement whose rows are fetched piece by piece, all from one snapshot."""
         with pulse.waiting(self._timeout):
-            opened = await _heard(self._opened(sql, args), self._silence)
+            opened = await _heard(self._opened(sql, args), self._timeout, self._silence)
         return Portal(opened, self._timeout, self._silence)
 
     async def _opened(self, sql: str, args: Sequence[object]) -> Any:
@@ -115,12 +115,15 @@ class Portal:
     async def fetch(self, rows: int) -> list[Any]:
         """The next `rows` rows, fewer only at the end."""
         with pulse.waiting(self._timeout):
-            fetched: list[Any] = await _heard(self._cursor.fetch(rows, timeout=self._timeout), self._silence)
+            answer = self._cursor.fetch(rows, timeout=self._timeout)
+            fetched: list[Any] = await _heard(answer, self._timeout, self._silence)
         return fetched
 
 
-async def _heard(answer: Coroutine[Any, Any, Any], silence: Silence | None) -> Any:
-    return await (answer if silence is None else silence.broken_by(answer))
+async def _heard(answer: Coroutine[Any, Any, Any], timeout_s: float, silence: Silence | None = None) -> Any:
+    # The driver's own deadline is not enough: behind a statement it closes older ones, and waits for ever.
+    async with asyncio.timeout(timeout_s):
+        return await (answer if silence is None else silence.broken_by(answer))
 
 
 class Session:
@@ -166,8 +169,8 @@ class Session:
 
     async def _silence(self, connection: Any) -> Silence:
         # Asked for: behind a pooler the handshake names another process.
-        pid: int = await connection.fetchval("SELECT pg_backend_pid()", timeout=self._query_timeout_s)
         every_s = self._query_timeout_s
+        pid: int = await _heard(connection.fetchval("SELECT pg_backend_pid()"), every_s)
         return Silence(partial(connect, self._dsn, every_s), pid, every_s)
 
     async def _opened(self) -> Any:

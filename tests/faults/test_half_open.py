@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from itertools import count
 from pathlib import Path
 
 import asyncpg
@@ -96,6 +97,34 @@ async def test_nobody_is_waited_for_longer_than_the_deadline(pg: Database, when:
         assert open_files() <= files
         way.heal()
         assert (await fetch_alone(session, "select 2"))[0][0] == 2
+        await session.close()
+
+
+@pytest.mark.parametrize("long", [False, True])
+async def test_wherever_the_wire_goes_dead_it_is_noticed(pg: Database, long: bool) -> None:
+    """Also where the driver says goodbye to the statement before, behind which it would wait for ever."""
+    sql = "select n from generate_series(1, 20) as n"
+    timeout_s = LONG_S if long else None
+    async with proxy(pg.dsn) as way:
+
+        async def read(session: Session) -> list[int]:
+            async with session.transaction(timeout_s) as transaction:
+                portal = await transaction.cursor(sql)
+                return [row[0] for row in [*await portal.fetch(10), *await portal.fetch(10)]]
+
+        for passed in count():
+            way.pass_all()
+            session = Session(way.dsn, query_timeout_s=NEVER_S)
+            await read(session)
+            session._query_timeout_s = DEADLINE_S / 5
+            way.stand_still_after(passed, by_pieces=True)
+            try:
+                async with asyncio.timeout(NEVER_S):
+                    await read(session)
+            except SourceUnavailable:
+                continue
+            break
+        assert passed > 5
         await session.close()
 
 

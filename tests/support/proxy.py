@@ -53,6 +53,7 @@ class Proxy:
         self._swallowing = False
         self._answered_max: int | None = None
         self._left: int | None = None
+        self._by_pieces = False
         self.at = 0
         self.swallowed = 0
         self.accepted = 0
@@ -109,9 +110,23 @@ class Proxy:
         for link in self._links:
             link.answered = 0
 
-    def stand_still_after(self, answered: int) -> None:
-        """So many more bytes of answers pass, over whatever connection, and then no more."""
-        self._left = answered
+    @property
+    def left(self) -> int:
+        """How much more of answers passes, where that is bounded."""
+        assert self._left is not None
+        return self._left
+
+    def pass_all(self) -> None:
+        """Answers pass again, on whatever connects from now on."""
+        self._left = None
+
+    def stand_still_after(self, answered: int, *, by_pieces: bool = False) -> None:
+        """So much more of answers passes, over whatever connection, and then no more.
+
+        Args:
+            answered: Bytes; by pieces: as often as the server has sent something.
+        """
+        self._left, self._by_pieces = answered, by_pieces
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -163,7 +178,7 @@ class Proxy:
 
     def _lets(self, size: int) -> bool:
         if self._left is not None:
-            self._left -= size
+            self._left -= 1 if self._by_pieces else size
         return self._left is None or self._left >= 0
 
     def _is_enough(self, link: Link, size: int) -> bool:

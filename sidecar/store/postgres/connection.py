@@ -7,8 +7,10 @@ stand in between: no session state, no prepared statements, no session locks.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -85,6 +87,17 @@ def begin(place: Place, mode: str, *more: str) -> str:
             *more,
         )
     )
+
+
+@asynccontextmanager
+async def _answering() -> AsyncIterator[None]:
+    """A statement is answered in here, or not.
+
+    The driver's own deadline is not enough: behind a statement it closes older ones, and waits for ever.
+    """
+    with postgres_errors(), pulse.waiting(STATEMENT_S + CONNECT_S):
+        async with asyncio.timeout(STATEMENT_S + CONNECT_S):
+            yield
 
 
 class PostgresConnection(Connection):
@@ -170,17 +183,21 @@ class PostgresConnection(Connection):
         return await self._ask(statement.text, statement.bound(parameters))
 
     async def _ask(self, text: str, arguments: Sequence[Any]) -> list[Row]:
-        with postgres_errors(), pulse.waiting(STATEMENT_S + CONNECT_S):
+        async with _answering():
             found = await self._raw.fetch(text, *arguments, timeout=STATEMENT_S + CONNECT_S)
         return [tuple(row) for row in found]
 
     async def pieces(self, text: str, arguments: Sequence[Any], rows: int) -> AsyncIterator[list[Any]]:
         """The rows of one statement in PostgreSQL's words, some at a time; within a hold."""
         self._check()
-        with postgres_errors():
+        async with _answering():
             cursor = await self._raw.cursor(text, *arguments, timeout=STATEMENT_S + CONNECT_S)
-            while piece := await cursor.fetch(rows, timeout=STATEMENT_S + CONNECT_S):
-                yield [tuple(row) for row in piece]
+        while True:
+            async with _answering():
+                piece = await cursor.fetch(rows, timeout=STATEMENT_S + CONNECT_S)
+            if not piece:
+                return
+            yield [tuple(row) for row in piece]
 
     async def _execute_many(self, sql: str, parameters: Iterable[Row]) -> None:
         statement = compiled(sql)
@@ -188,7 +205,7 @@ class PostgresConnection(Connection):
             for piece in _pieces(parameters):
                 await self._write(statement.bulk, piece)
             return
-        with postgres_errors(), pulse.waiting(STATEMENT_S + CONNECT_S):
+        async with _answering():
             await self._raw.executemany(
                 statement.text, [statement.bound(row) for row in parameters], timeout=STATEMENT_S + CONNECT_S
             )

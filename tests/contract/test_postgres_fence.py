@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import asyncpg
@@ -187,16 +187,17 @@ async def test_a_second_sidecar_sees_that_somebody_writes(postgres: PostgresBack
 
 
 async def test_the_engine_is_asked_who_it_is(postgres: PostgresBackend) -> None:
-    ((here,),) = await said(postgres.place.dsn, "SELECT system_identifier::text FROM pg_control_system()")
-    opens: list[Callable[[], Any]] = [
-        lambda: ChainStore.open(postgres.url, not_on=here),
-        lambda: ChainStore.open_readonly(postgres.url, not_on=here),
-    ]
+    """Also those that only lend leaves: one of them may be the server that is compared."""
+    lenders = postgres.lenders.nodes if postgres.lenders is not None else ()
+    servers = [postgres.place.dsn, *(each.dsn for each in lenders)]
+    asked = "SELECT system_identifier::text FROM pg_control_system()"
+    identities = [(await said(dsn, asked))[0][0] for dsn in servers]
     async with postgres.open():
         pass
-    for each in opens:
-        with pytest.raises(StoreError, match="the server whose log it is compared with"):
-            await each()
+    for here in identities:
+        for opened in (ChainStore.open, ChainStore.open_readonly):
+            with pytest.raises(StoreError, match="the server whose log it is compared with"):
+                await opened(postgres.url, not_on=here)
     async with ChainStore.open(postgres.url, not_on="1"):
         pass
 

@@ -54,11 +54,13 @@ def test_a_hundred_seeds_show_what_was_planted_and_nothing_else() -> None:
 def test_ten_thousand_seeds_show_what_was_planted_and_nothing_else() -> None:
     verdicts: Counter[str | None] = Counter()
     faults: Counter[str] = Counter()
-    number = 0
+    number = rejoining = 0
     for number, run in enumerate(played(range(MANY), within_s=MANY_S), start=1):  # noqa: B007 - read behind the loop
         verdicts.update(given for _, given in run.table.values())
         faults.update(run.script.faults)
-    sys.stderr.write(f"{number} seeds: {dict(verdicts.most_common())}\n")
+        rejoining += run.script.rejoin
+    sys.stderr.write(f"{number} seeds, {rejoining} of them with joins: {dict(verdicts.most_common())}\n")
+    assert rejoining > number / 3
     assert {*FAULTS, *RESTART_FAULTS} <= faults.keys()
     assert {
         "match", "divergent", "second_writer", "log_lost", "log_pruned", "log_truncated",

@@ -11,9 +11,11 @@ import pytest
 from sidecar.comparator.probe import probe
 from sidecar.comparator.verify import against_store
 from sidecar.core.authority import Reason
+from sidecar.core.digest import digest
 from sidecar.core.event import Event
 from sidecar.core.settle import Limits
 from sidecar.core.verdict import Verdict
+from sidecar.core.workflow import fold
 from sidecar.store import ChainStore
 from sidecar.store.check import check
 from sidecar.store.replication import Follower
@@ -365,6 +367,12 @@ async def test_a_roller_goes_on_over_the_join_and_a_withdrawn_one_is_not_skipped
     answer = await line.certified.state(line.store, E)
     assert answer.certificate is not None
     assert answer.certificate.n == 4
+    whole = (await line.guarded(E)).events
+    assert whole is not None
+    folded = fold(whole)
+    assert answer.state is not None
+    assert folded is not None
+    assert digest(answer.state) == digest(folded)
     await line.write(ev(5, 2))
     refused = await line.certified.state(line.store, E)
     assert (refused.state, refused.certificate) == (None, None)

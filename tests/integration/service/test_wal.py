@@ -21,7 +21,9 @@ from tests.support.recorded import CLEAN, PUBLISHED, RESTARTS, recorded_set
 from tests.support.rows import chain_rows, event_row
 from tests.support.service import Service, service
 from tests.support.tailing import log_keys
+from tests.support.waiting import until
 
+MIB = 2**20
 E = 8800
 Stored = list[tuple[Any, ...]]
 
@@ -183,7 +185,17 @@ async def test_a_dropped_slot_is_told_and_readiness_waits_for_the_sweep(
 
         await sidecar.until(told)
         assert sidecar.value("tail_rows_total", lane="sweep") == 1
-        assert sidecar.value("tail_wal_retained_bytes") >= 0
+
+
+async def test_what_the_server_keeps_for_the_slot_is_shown(pg_wal: Database, tmp_path: Path) -> None:
+    """A transaction that is open holds the slot back, whatever has been read of what came behind it."""
+    async with service(pg_wal.dsn, tmp_path / "chain.db", tail="wal", sweep_round_s=3600) as sidecar:
+        await sidecar.caught_up()
+        holding = await pg_wal.connect()
+        await holding.execute("BEGIN; SELECT pg_current_xact_id()")
+        await pg_wal.execute(f"SELECT pg_logical_emit_message(false, 'test', repeat('x', {2 * MIB}))")
+        await until(lambda: sidecar.value("tail_wal_retained_bytes") > MIB)
+        await holding.execute("ROLLBACK")
 
 
 async def test_a_removed_row_is_judged_at_once(pg_wal: Database, tmp_path: Path) -> None:

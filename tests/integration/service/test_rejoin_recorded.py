@@ -49,6 +49,7 @@ class Played:
     verdicts: dict[int, str]
     joins: list[Join]
     served: dict[int, list[int]]
+    stored: set[int]
     at: dict[int, float]
     series: dict[str, float]
 
@@ -105,7 +106,8 @@ async def _play(
             for e in verdicts
             if (read := await sidecar.read(e)).events is not None
         }
-        return Played(verdicts, joins, served, await instants(pg), sidecar.verdicts())
+        stored = {row[0] for row in await sidecar.store.query("SELECT event_id FROM event")}
+        return Played(verdicts, joins, served, stored, await instants(pg), sidecar.verdicts())
 
 
 async def _broken_again_and_again(wire: Proxy) -> None:
@@ -123,10 +125,15 @@ async def _broken_again_and_again(wire: Proxy) -> None:
 
 
 def _none_is_wrong(played: Played, recording: Recording) -> None:
-    """Every join agrees with the order of insertion; what is not in sequence is neither joined nor served."""
+    """Every join agrees with the order of insertion; what is not in sequence is neither joined nor served.
+
+    In the end: until the row came that speaks against it, nobody could know.
+    """
     truth = restarted(recording)
     for join in played.joins:
         assert played.at[join.root_event_id] > played.at[join.tip_event_id], join
+        used = join.root_event_id in played.stored
+        assert not (used and join.execution_id in truth.apart and join.stands), join
     assert played.joined <= truth.sequential
     assert not truth.apart & played.served.keys()
     for e, verdict in (recording.verdicts or {}).items():
@@ -151,9 +158,10 @@ def _as_recorded(played: Played, recording: Recording) -> None:
 
 def _say(played: Played, recording: Recording) -> None:
     truth = restarted(recording)
+    withdrawn = sum(played.verdicts[e] == "rejoin_withdrawn" for e in truth.apart)
     sys.stderr.write(
-        f"{recording.name}: {len(played.joined)} of {len(truth.sequential)} joined, {len(truth.apart)} apart;"
-        f" {len(played.joins)} joins; {played.series}\n"
+        f"{recording.name}: {len(played.joined)} of {len(truth.sequential)} joined, {len(truth.apart)} apart,"
+        f" {withdrawn} of them joined until a row spoke; {len(played.joins)} joins; {played.series}\n"
     )
 
 

@@ -7,12 +7,13 @@ Source: spec 9.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tests.support.rows import Row, event_row, insert_rows
 
-BORN: Final = datetime(2026, 11, 30, 12, 0, 0)  # noqa: DTZ001 (the column is naive)
+BORN: Final = datetime.now(UTC).replace(microsecond=0, tzinfo=None) - timedelta(hours=1)
+"""An hour ago: what is much older is history, which the lanes leave to the audit."""
 
 DELAYED: Final = 3001
 FORK: Final = 3002

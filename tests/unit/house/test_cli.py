@@ -233,6 +233,7 @@ def test_any_other_since_is_refused(text: str) -> None:
 
 SIGNAL_AT_AN_IMPORT = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # behind `&` it would be ignored
 sys.argv = ["noetl-chain", VERB]
 
 class Ends:
@@ -268,6 +269,7 @@ def test_a_signal_in_the_middle_of_an_import(verb: str, name: str, code: int) ->
 
 SIGNAL_AT_WORK = """
 import os, signal, sys, types
+signal.signal(signal.SIGINT, signal.default_int_handler)  # behind `&` it would be ignored
 sys.argv = ["noetl-chain", "demo"]
 
 def main_demo(**options):

@@ -12,6 +12,7 @@ from typing import Any
 from sidecar.core.shards import shard_of
 from tests.support.databases import Database
 from tests.support.service import Service, service
+from tests.support.tailing import Ticks, opened
 
 PATIENCE_S = 60.0
 Body = tuple[int, int, str]
@@ -58,6 +59,10 @@ async def check_divided(pg: Database, folder: Path, count: int) -> None:
     together = Counter(row for path in paths for row in bodies(path))
     assert set(together.values()) <= {1}
     logged = {(row[0], row[1]) for row in await pg.fetch("SELECT execution_id, event_id FROM noetl.event")}
-    assert {(e, event_id) for e, event_id, _ in together} == logged
+    async with opened(pg.dsn) as source:
+        logs = await source.reader(Ticks()).read(sorted({e for e, _ in logged}))
+    read = {(row.execution_id, row.event_id, row.body) for log in logs for row in log.events or ()}
+    assert {(e, event_id) for e, event_id, _ in read} == logged
+    assert set(together) == read
     for index, path in enumerate(paths):
         assert {shard_of(e, count) for e in known(path)} <= {index}

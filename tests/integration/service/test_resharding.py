@@ -25,9 +25,13 @@ from tests.support.rows import chain_rows, event_row
 from tests.support.service import service
 from tests.support.shards import all_idle, bodies, check_divided, known, sidecars, store
 from tests.support.tailing import opened
+from tests.support.waiting import until
 
 E = 7700
 EXECUTIONS = range(E, E + 24)
+NOBODY_WRITES = (
+    "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
+)
 ENDLESS = 10**9
 """Rows; the load is told when it has written enough, so that every count was changed under it."""
 
@@ -59,6 +63,15 @@ async def test_one_three_and_two_shards_under_load_hold_the_log_once(pg: Databas
             await load.reached(load.committed + more)
             for each in running:
                 await each.polls(1)
+    async with sidecars(pg.dsn, tmp_path, 3) as running:
+        await load.reached(load.committed + 100)
+        await load.go_on(0)
+        await until(lambda: pg.holds(NOBODY_WRITES))
+        for each in running:
+            await each.polls(2, lane="late")
+        await all_idle(running)
+    await check_divided(pg, tmp_path, 3)
+    await load.go_on(None)
     async with sidecars(pg.dsn, tmp_path, 2) as running:
         await load.reached(load.committed + 200)
         load.total = 0

@@ -45,6 +45,7 @@ class Storm:
     def __init__(self, told: Sequence[Notification]) -> None:
         self._told = told
         self._taken = 0
+        self._asked = asyncio.Event()
         self.recorded = 0
         self.lost = 0
 
@@ -60,32 +61,38 @@ class Storm:
         self.recorded += self._taken
         part = self._told[self.recorded : self.recorded + limit]
         self._taken = len(part)
+        self._asked.set()
         if not part:
             await asyncio.Event().wait()
         return part
 
-    def interrupted(self) -> None:
-        """What was taken last is told once more: whether it was recorded is not known."""
+    async def settled(self) -> None:
+        """Wait until what has been taken is recorded; what is taken then is told once more, elsewhere."""
+        before = self.recorded
+        while self._taken and self.recorded == before:
+            self._asked.clear()
+            await self._asked.wait()
         self._taken = 0
 
 
-def told() -> list[Notification]:
+def told(count: int) -> list[Notification]:
     """Workers that come, are renamed, and go, again and again."""
     made: list[Notification] = []
     life = 0
-    while len(made) < NOTIFICATIONS:
+    while len(made) < count:
         for number in range(WORKERS):
             node = Identity(f"10.0.{number // 250}.{number % 250}:7946", 0, f"node-{number}", life)
             new = Identity(node.addr, 0, f"node-{number}-{life}", life + 1)
             made += (MemberUp(node), Rename(node, new), MemberDown(new))
         life += 1
-    return made[:NOTIFICATIONS]
+    return made[:count]
 
 
 async def measure(table: Table, *, turns: int) -> Result:
     """Rows a second with the storm, held against the same without it."""
+    notifications = told(min(NOTIFICATIONS, table.rows))
     await _caught_up(table, Storm(()))
-    made = [await _turn(table) for _ in range(turns)]
+    made = [await _turn(table, notifications) for _ in range(turns)]
     storming, quiet, times = ([turn[side] for turn in made] for side in range(3))
     return Result(
         "catch-up in a storm of gossip",
@@ -95,18 +102,18 @@ async def measure(table: Table, *, turns: int) -> Result:
         ratio=versus(storming, quiet),
         goal=GOAL,
         turns={"storm": storming, "quiet": quiet, "catch-ups": times},
-        note=f"{NOTIFICATIONS:,} notifications told at once, all recorded beside {median(times):,.0f}"
+        note=f"{len(notifications):,} notifications told at once, all recorded beside {median(times):,.0f}"
         " catch-ups; limit: without them",
     )
 
 
-async def _turn(table: Table) -> tuple[float, float, int]:
+async def _turn(table: Table, notifications: Sequence[Notification]) -> tuple[float, float, int]:
     """Rows a second with the storm and without, and how many catch-ups the storm lasted.
 
     The table is caught up with again and again, each time into a new store, until everything
     told is recorded; beside each such catch-up stands a quiet one.
     """
-    gossip = Storm(told())
+    gossip = Storm(notifications)
     storming = quiet = 0.0
     times = 0
     while not gossip.over:
@@ -138,9 +145,9 @@ async def _caught_up(table: Table, gossip: Storm) -> float:
                 batch = Batch("backfill", facts.epoch, None, facts.server_now, logs=step.logs, gone=step.gone)
                 rows += (await feed.take(batch)).rows
         seconds = time.perf_counter() - began
+        await gossip.settled()
         watching.cancel()
         await asyncio.wait({watching})
-        gossip.interrupted()
         if rows != table.rows:
             raise SystemExit(f"{rows} of {table.rows} rows arrived")
     return seconds

@@ -10,7 +10,7 @@ WANTED = {
     *(f"c{n:02}" for n in range(1, 30)),
     *(f"d{n:02}" for n in range(1, 11)),
     *(f"f{n:02}" for n in range(1, 9)),
-    *(f"i{n:02}" for n in (*range(1, 7), *range(21, 26), *range(35, 54))),
+    *(f"i{n:02}" for n in range(1, 58)),
     *(f"r{n:02}" for n in range(1, 27)),
     *(f"w{n:02}" for n in range(1, 42)),
 }

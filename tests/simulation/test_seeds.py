@@ -19,7 +19,7 @@ from tests.simulation.__main__ import shown
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.script import FAULTS, RESTART_FAULTS, script
 
-FEW = 100
+FEW = 300
 FEW_S = 20.0
 MANY = 10_000
 MANY_S = float(os.environ.get("NOETL_CHAIN_SIMULATION_S", "1500"))
@@ -42,7 +42,7 @@ def played(seeds: Iterable[int], *, within_s: float, least: int = 0) -> Iterator
             return
 
 
-def test_a_hundred_seeds_show_what_was_planted_and_nothing_else() -> None:
+def test_three_hundred_seeds_show_what_was_planted_and_nothing_else() -> None:
     runs = list(played(range(FEW), within_s=FEW_S, least=40))
     # What was expected did happen: a run in which everything matches proves little.
     verdicts = Counter(given for run in runs for _, given in run.table.values())

@@ -8,10 +8,11 @@ much and the other nothing (a dropped partition).  A slice holds one execution a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sidecar.abandoned import abandoned
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.ports import LogSummer, StoredSummer
 from sidecar.core.sums import NOTHING, StoredSums, Sums
@@ -115,7 +116,7 @@ async def pairs(log: LogSummer, store: StoredSummer, cut: Slice) -> list[Pair]:
     try:
         logged = await log.between(cut.low, cut.high, cut.truncated)
     except BaseException:
-        await _abandoned(storing)
+        await abandoned(storing)
         raise
     stored = await storing
     unheard = [i for i in stored if i not in logged and i not in cut.executions]
@@ -125,11 +126,3 @@ async def pairs(log: LogSummer, store: StoredSummer, cut: Slice) -> list[Pair]:
         Pair(i, None if i in truncated else logged.get(i, NOTHING), stored.get(i, StoredSums()))
         for i in sorted(ours)
     ]
-
-
-async def _abandoned(summing: asyncio.Future[Mapping[int, StoredSums]]) -> None:
-    """End what nobody waits for any more; how it ended is nobody's business either."""
-    summing.cancel()
-    await asyncio.wait({summing})
-    if not summing.cancelled():
-        summing.exception()

@@ -97,10 +97,10 @@ class Transaction:
     async def cursor(self, sql: str, *args: object) -> Portal:
         """One statement whose rows are fetched piece by piece, all from one snapshot."""
         with pulse.waiting(self._timeout):
-            opened = await _heard(self._opened(sql, args), self._timeout, self._silence)
+            opened = await _heard(self._declared(sql, args), self._timeout, self._silence)
         return Portal(opened, self._timeout, self._silence)
 
-    async def _opened(self, sql: str, args: Sequence[object]) -> Any:
+    async def _declared(self, sql: str, args: Sequence[object]) -> Any:
         return await self._connection.cursor(sql, *args, timeout=self._timeout)
 
 

@@ -20,6 +20,7 @@ from contextlib import aclosing
 from itertools import groupby
 from typing import Final
 
+from sidecar.abandoned import abandoned
 from sidecar.core.event import ID_MAX, ID_MIN
 from sidecar.core.populate import LogRead
 from sidecar.core.ports import ExecutionLog
@@ -118,21 +119,13 @@ async def _read_all(
             yield logs
     finally:
         if coming is not None:
-            await _abandoned(coming)
+            await abandoned(coming)
 
 
 def _started(
     log: PostgresLog, counted: Counted, readable: Sequence[Count], size: BatchSize
 ) -> asyncio.Task[list[ExecutionLog]]:
     return asyncio.create_task(_first_batch(log, counted, readable, size))
-
-
-async def _abandoned(reading: asyncio.Task[list[ExecutionLog]]) -> None:
-    """End a read that nobody waits for any more; how it ended is nobody's business either."""
-    reading.cancel()
-    await asyncio.wait({reading})
-    if not reading.cancelled():
-        reading.exception()
 
 
 async def _first_batch(

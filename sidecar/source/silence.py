@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import asyncpg
 
+from sidecar.abandoned import abandoned
 from sidecar.errors import SourceUnavailable
 
 _MISSED: Final = 2
@@ -60,8 +61,7 @@ class Silence:
                     )
             return waiting.result()
         finally:
-            if waiting.cancel():
-                await asyncio.wait({waiting})
+            await abandoned(waiting)
 
     async def _at_work(self) -> bool:
         """Also where nobody can tell: the server starts or is full, the pooler has no server free."""

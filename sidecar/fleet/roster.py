@@ -11,7 +11,8 @@ Source: spec 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from functools import cmp_to_key
 
 from sidecar.core.membership import Identity
 from sidecar.fleet.notification import Active, Idle, MemberDown, MemberUp, Notification, Rejoin, Rename
@@ -60,20 +61,17 @@ class Roster:
         return [Rejoin(self.own)]
 
     def _standing(self) -> dict[str, Identity]:
-        peers = (
-            node
-            for node in self._alive.values()
-            if node.addr != self.own.addr and node.instance != self.own.instance
-        )
-        placed = self._newest(peers, lambda node: node.addr)
-        return self._newest(placed.values(), lambda node: node.instance)
+        """By instance.  Who wins over others chooses first, of equals who was told of: one answer."""
+        addresses = {self.own.addr}
+        standing = {self.own.instance: self.own}
+        told_first = sorted(self._alive.values(), key=lambda node: self._told.get(node.instance) != node)
+        for node in sorted(told_first, key=cmp_to_key(_in_turn)):
+            if node.addr not in addresses and node.instance not in standing:
+                addresses.add(node.addr)
+                standing[node.instance] = node
+        del standing[self.own.instance]
+        return standing
 
-    def _newest(self, nodes: Iterable[Identity], claim: Callable[[Identity], str]) -> dict[str, Identity]:
-        """By what they claim, those that have it."""
-        having: dict[str, Identity] = {}
-        for node in nodes:
-            other = having.get(claim(node))
-            stands = self._told.get(node.instance) == node
-            if other is None or node.wins(other) or (stands and not other.wins(node)):
-                having[claim(node)] = node
-        return having
+
+def _in_turn(one: Identity, other: Identity) -> int:
+    return other.wins(one) - one.wins(other)

@@ -123,6 +123,16 @@ def test_the_whole_view_tells_the_difference() -> None:
     assert view.changes() == [MemberDown(B), MemberDown(c), Idle()]
 
 
+def test_who_has_lost_its_instance_elsewhere_keeps_no_address() -> None:
+    """Of two equal lives at an address the one that has it has a newer life at another one."""
+    moved, equal = Identity("h:5", 1, "c", 2), Identity("h:5", 0, "d", 2)
+    view = roster(z=moved)
+    newer = Identity("h:6", 0, "c", 3)
+    view.seen({"w": equal, "x": moved, "y": newer})
+    assert MemberUp(equal) in view.changes()
+    assert view.changes() == []
+
+
 ADDRESSES = st.sampled_from(["h:1", "h:2", "h:3"])
 NODES = st.builds(
     Identity, ADDRESSES, st.integers(0, 1), st.sampled_from(["a", "b", "own"]), st.integers(0, 3)

@@ -57,7 +57,7 @@ async def test_late_rows_and_many_executions_match_through_a_pooler(pg: Database
         await sidecar.polls(2)
         backends = await pg.fetch(
             "SELECT count(*) AS all FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid()"
+            " AND application_name = 'noetl-chain'"
         )
         assert 1 <= backends[0]["all"] <= BACKENDS
         for execution in executions:

@@ -113,7 +113,7 @@ async def test_lanes_and_reads_work_through_a_transaction_pooler(pg: Database, t
             logs = await asyncio.gather(*(reader.read([500, 10**12]) for reader in readers))
         (backends,) = await pg.fetch(
             "SELECT count(*) AS n FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " WHERE datname = current_database() AND application_name = 'noetl-chain'"
         )
         assert backends["n"] <= 3
     assert len(store.bodies) == 13
